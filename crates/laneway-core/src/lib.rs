@@ -1,0 +1,39 @@
+//! The words of Laneway: what a task is, what may be asked of a store, and what it answers.
+//!
+//! Nothing here touches a database, a file or a clock. The two stores (`laneway-postgres`,
+//! `laneway-sqlite`) implement [`Store`]; everything above them talks to that trait alone.
+//!
+//! Start with [`NewTask`] (what is enqueued), then [`Advance`] (how a worker settles and claims in one
+//! step), then [`Store`] (the whole list of verbs). Every rule about input is in [`validate`], once, in
+//! front of both stores.
+#![doc = include_str!("../life_of_a_task.md")]
+
+mod advance;
+mod error;
+mod hint;
+mod id;
+mod json;
+mod lane;
+pub mod liveness;
+mod look;
+mod name;
+mod outcome;
+mod retry;
+mod store;
+mod task;
+pub mod validate;
+
+pub use advance::{Advance, Advanced, Claim, Claimed, Kinds, Left, Scan};
+pub use error::StoreError;
+pub use hint::{Hint, HintSender, Hints};
+pub use id::{LeaseId, LeaseRef, LeaseToken, SessionId, TaskId};
+pub use json::Json;
+pub use lane::{Lane, LaneLimit, LaneSettings, LaneView, OnFailure};
+pub use liveness::{Capacity, Fence, Orders, Registration, Renewal, Renewed, Sleep, Swept};
+pub use look::{Cancel, Counts, Cursor, Listing, Page, Place, State, TaskView, WorkerView};
+pub use name::{Kind, LaneKey, QueueName, Tag};
+pub use outcome::{Outcome, Settle, Settled, Verdict};
+pub use retry::RetryPolicy;
+pub use store::Store;
+pub use task::{NewTask, Task, TaskOptions, When, check_bulk};
+pub use validate::{Code, InvalidInput, Limits};

@@ -1,0 +1,281 @@
+//! Looking at tasks, queues and workers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{SessionId, TaskId};
+use crate::json::Json;
+use crate::liveness::Capacity;
+use crate::name::{Kind, LaneKey, QueueName};
+use crate::task::TaskOptions;
+use crate::validate::{self, Code, InvalidInput};
+
+/// A task's state, which is the place it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Runnable.
+    Pending,
+    /// Scheduled, snoozed or in back-off.
+    Later,
+    /// An attempt is running.
+    Leased,
+    /// Its children are open.
+    Waiting,
+    /// Done.
+    Completed,
+    /// Failed for good.
+    Failed,
+    /// Ended by a command.
+    Cancelled,
+}
+
+impl State {
+    /// Every state, in the order of a task's life.
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::Later,
+        Self::Leased,
+        Self::Waiting,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// The state as users see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Later => "later",
+            Self::Leased => "leased",
+            Self::Waiting => "waiting",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// True when nothing will happen to the task any more.
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for State {
+    type Err = InvalidInput;
+
+    fn from_str(text: &str) -> Result<Self, InvalidInput> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+            let allowed = Self::ALL.map(Self::as_str).join(", ");
+            let problem = format!("`{}` is unknown; one of: {allowed}", text.escape_debug());
+            InvalidInput::new(Code::InvalidName, "state", problem)
+        })
+    }
+}
+
+/// A task wherever it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaskView {
+    /// Its number.
+    pub id: TaskId,
+    /// Selects the handler.
+    pub kind: Kind,
+    /// Its queue.
+    pub queue: QueueName,
+    /// Its lane's key, while the lane is known.
+    pub lane: Option<LaneKey>,
+    /// Lower runs first. 0 for plain successes, whose priority is not kept.
+    pub priority: i32,
+    /// Where it is.
+    pub state: State,
+    /// Attempts that were charged, counting a running one.
+    pub attempt: u32,
+    /// How often it is tried at most.
+    pub max_attempts: u32,
+    /// How many workers died while they ran it.
+    pub crashes: u32,
+    /// The parent that spawned it.
+    pub parent: Option<TaskId>,
+    /// Distance from the top of its family.
+    pub depth: u32,
+    /// When it was enqueued.
+    pub enqueued_at: Timestamp,
+    /// When it becomes runnable, while it is in `later`.
+    pub due_at: Option<Timestamp>,
+    /// When the running or last attempt was claimed.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// The worker that runs it.
+    pub worker: Option<SessionId>,
+    /// Its payload. Not kept for plain successes: completed at the first attempt, without a result.
+    pub payload: Option<Json>,
+    /// What the handler returned.
+    pub result: Option<Json>,
+    /// What went wrong last.
+    pub error: Option<String>,
+    /// True while a running attempt has been told to stop.
+    pub cancel_requested: bool,
+    /// What few tasks set.
+    #[serde(flatten)]
+    pub options: TaskOptions,
+}
+
+/// The list that a page is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Runnable tasks, oldest id first.
+    Pending,
+    /// Scheduled tasks, next due first.
+    Later,
+    /// Running tasks, oldest id first.
+    Leased,
+    /// Parents with open children, oldest id first.
+    Waiting,
+    /// History, last ended first.
+    Ended,
+}
+
+/// A request for one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// Which list.
+    pub place: Place,
+    /// Only this queue.
+    pub queue: Option<QueueName>,
+    /// Go on after this row.
+    pub after: Option<Cursor>,
+    /// At most this many rows: 1 to 500.
+    pub limit: u32,
+}
+
+impl Listing {
+    /// The first hundred rows of `place`.
+    pub fn of(place: Place) -> Self {
+        Self { place, queue: None, after: None, limit: 100 }
+    }
+
+    /// Only `queue`.
+    pub fn queue(mut self, queue: QueueName) -> Self {
+        self.queue = Some(queue);
+        self
+    }
+
+    /// Goes on after a page.
+    pub fn after(mut self, cursor: Cursor) -> Self {
+        self.after = Some(cursor);
+        self
+    }
+
+    /// At most this many rows.
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Checks the page size.
+    pub fn check(&self) -> Result<(), InvalidInput> {
+        validate::in_range("limit", self.limit, 1..=validate::PAGE_MAX)
+    }
+}
+
+/// A place in a list that rows of the same instant cannot blur: time and id of the last row seen. Lists by id
+/// have time 0.
+///
+/// ```
+/// use laneway_core::{Cursor, TaskId};
+///
+/// let cursor: Cursor = "1700000000000000-42".parse().unwrap();
+/// assert_eq!(cursor, Cursor { micros: 1_700_000_000_000_000, id: TaskId(42) });
+/// assert_eq!(cursor.to_string(), "1700000000000000-42");
+/// assert!("page 2".parse::<Cursor>().is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// Microseconds since 1970.
+    pub micros: i64,
+    /// The row's task.
+    pub id: TaskId,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.micros, self.id)
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = InvalidInput;
+
+    fn from_str(text: &str) -> Result<Self, InvalidInput> {
+        let parse = || {
+            let (micros, id) = text.split_once('-')?;
+            Some(Self { micros: micros.parse().ok()?, id: id.parse().ok()? })
+        };
+        parse().ok_or_else(|| {
+            let problem = format!("`{}` was not made by a listing; start at the first page", text.escape_debug());
+            InvalidInput::new(Code::InvalidId, "cursor", problem)
+        })
+    }
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Page {
+    /// The rows.
+    pub tasks: Vec<TaskView>,
+    /// Where the next page starts; none when this was the last.
+    #[serde(skip)]
+    pub next: Option<Cursor>,
+}
+
+/// How many tasks of a queue are in a state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Counts {
+    /// The queue.
+    pub queue: QueueName,
+    /// The state.
+    pub state: State,
+    /// How many.
+    pub tasks: u64,
+}
+
+/// A living worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WorkerView {
+    /// Its session.
+    pub session: SessionId,
+    /// Host and process.
+    pub name: String,
+    /// The queues that it serves.
+    pub queues: Vec<QueueName>,
+    /// What it could take when it was last heard of.
+    pub capacity: Capacity,
+    /// When it registered.
+    pub started_at: Timestamp,
+    /// When it was last heard of.
+    pub seen_at: Timestamp,
+}
+
+/// The answer to a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancel {
+    /// It was not running and has ended as cancelled.
+    Cancelled,
+    /// It is running; its worker is told to stop it. Should the attempt complete first, it has completed.
+    Requested,
+    /// It had ended before, like this.
+    Ended(State),
+    /// There is no such task, or its history is gone.
+    NotFound,
+}

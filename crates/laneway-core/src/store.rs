@@ -1,0 +1,110 @@
+//! Everything that may be asked of a store.
+
+use async_trait::async_trait;
+
+use crate::advance::{Advance, Advanced, Kinds};
+use crate::error::StoreError;
+use crate::hint::Hints;
+use crate::id::{SessionId, TaskId};
+use crate::lane::{LaneSettings, LaneView};
+use crate::liveness::{Fence, Registration, Renewal, Renewed, Sleep, Swept};
+use crate::look::{Cancel, Counts, Listing, Page, TaskView, WorkerView};
+use crate::name::{LaneKey, QueueName};
+use crate::task::NewTask;
+
+/// A place where tasks are kept. Two exist, with the same behaviour: PostgreSQL and SQLite.
+///
+/// Each method is one transition, committed when it returns. Stores keep no worker state and make no policy:
+/// when to claim, how long to back off and what to run is decided above.
+///
+/// # Cancel safety
+/// Dropping a future leaves the call done or not done, never half done.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// What kind of store this is: `postgres` or `sqlite`.
+    fn name(&self) -> &'static str;
+
+    /// Stores one task. When this returns, the task is committed. Concurrent calls share a commit.
+    async fn enqueue(&self, task: NewTask) -> Result<TaskId, StoreError>;
+
+    /// Stores all of `tasks` or none, and returns their ids in order.
+    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<TaskId>, StoreError>;
+
+    /// Settles what ended and claims what is next.
+    async fn advance(&self, advance: Advance) -> Result<Advanced, StoreError>;
+
+    /// Makes a session known. Registering it twice renews it.
+    async fn register(&self, registration: Registration) -> Result<(), StoreError>;
+
+    /// Tells that a session lives, and brings its orders.
+    async fn renew(&self, renewal: Renewal) -> Result<Renewed, StoreError>;
+
+    /// Ends a session in an orderly way: what it still leases is given back at once, and not counted as a crash.
+    async fn deregister(&self, session: SessionId) -> Result<(), StoreError>;
+
+    /// Gives back the tasks of sessions that were silent for 30 s or are gone. Any worker may call it at any
+    /// time; several at once share the work.
+    async fn sweep(&self) -> Result<Swept, StoreError>;
+
+    /// House-keeping that nobody waits for: cleans hot tables, prepares days of history, removes lanes that have
+    /// long been empty.
+    async fn maintain(&self) -> Result<(), StoreError>;
+
+    /// A receiver of hints for this process.
+    fn hints(&self) -> Hints;
+
+    /// Announces that a worker sleeps, and returns the fence behind which every enqueue sends a hint.
+    ///
+    /// Falling asleep without missing a task goes like this, `passed` being read *before* the last claim:
+    ///
+    /// ```text
+    /// hints.clear();  fence = fall_asleep()
+    /// loop { passed = fence_passed(fence);  advance(Scan::Full);  got some → wake_up, work
+    ///        if passed and not is_claimable() → sleep until hint, next due time or poll interval;  wake_up
+    ///        else wait 1, 2, 4 … ms }
+    /// ```
+    async fn fall_asleep(&self, sleep: Sleep) -> Result<Fence, StoreError>;
+
+    /// True when every transaction that may have missed the announcement has ended.
+    async fn fence_passed(&self, fence: Fence) -> Result<bool, StoreError>;
+
+    /// True when something claimable is visible, even if another worker is just taking it.
+    async fn is_claimable(&self, queues: &[QueueName], kinds: &Kinds) -> Result<bool, StoreError>;
+
+    /// Takes back the announcement.
+    async fn wake_up(&self, session: SessionId) -> Result<(), StoreError>;
+
+    /// A task wherever it is; `None` when there is none or its history is gone.
+    async fn get(&self, task: TaskId) -> Result<Option<TaskView>, StoreError>;
+
+    /// One page of tasks.
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError>;
+
+    /// Tasks by queue and state; states without tasks are left out.
+    async fn counts(&self) -> Result<Vec<Counts>, StoreError>;
+
+    /// Ends a task that is not running, or tells its worker to stop it.
+    async fn cancel(&self, task: TaskId) -> Result<Cancel, StoreError>;
+
+    /// Changes a lane, which is made if it does not exist. The limit binds every claim that begins after this
+    /// returns.
+    async fn set_lane(&self, queue: &QueueName, lane: &LaneKey, settings: LaneSettings) -> Result<(), StoreError>;
+
+    /// Lets a lane go on that a failure has halted. False when it was not halted.
+    async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError>;
+
+    /// A lane as it is now; `None` when it is not known.
+    async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError>;
+
+    /// Stops claims from a queue; what runs goes on. False when it was paused before.
+    async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError>;
+
+    /// Lets a queue go on. False when it was not paused.
+    async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError>;
+
+    /// The living workers.
+    async fn workers(&self) -> Result<Vec<WorkerView>, StoreError>;
+
+    /// Checks the store's invariants and describes each violation. Exact only while nothing is under way.
+    async fn verify(&self) -> Result<Vec<String>, StoreError>;
+}
