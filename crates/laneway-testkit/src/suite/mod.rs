@@ -1,0 +1,344 @@
+//! The behaviours that every store must show.
+//!
+//! One function is one behaviour, named by it: given, when, then. [`store_suite!`](crate::store_suite) lists
+//! them all and makes a test of each, so a new behaviour reaches every store at once. Each test has a store of its
+//! own, whose invariants are checked at the end.
+//!
+//! The functions have no further documentation: their names are it.
+#![allow(missing_docs)]
+
+pub mod cancel;
+pub mod claim;
+pub mod enqueue;
+pub mod hints;
+pub mod lanes;
+pub mod later;
+pub mod liveness;
+pub mod look;
+pub mod refusals;
+pub mod settle;
+
+/// The words that behaviours are written in.
+mod words {
+    pub(super) use laneway_core::*;
+
+    pub(super) use crate::store::*;
+    pub(super) use crate::worker::*;
+}
+
+/// Makes one test of every behaviour. The argument is an expression that makes a fresh
+/// [`TestStore`](crate::store::TestStore); it is evaluated for each test.
+#[macro_export]
+macro_rules! store_suite {
+    ($fresh:expr) => {
+        $crate::behaviours! { $fresh =>
+            enqueue {
+                an_enqueued_task_is_pending_with_everything_it_was_given,
+                a_task_without_settings_has_the_written_defaults,
+                a_lane_is_kept_with_the_task,
+                ids_ascend_in_the_order_of_a_bulk,
+                ids_ascend_from_call_to_call_over_all_handles,
+                a_bulk_with_one_bad_task_stores_nothing,
+                an_empty_bulk_is_an_empty_answer,
+                a_bulk_may_mix_queues_lanes_delays_and_kinds,
+                a_bulk_of_thousands_arrives_whole,
+                a_payload_keeps_its_text,
+                a_payload_of_exactly_one_mebibyte_is_accepted,
+                payloads_around_every_thousand_bytes_arrive_whole,
+                names_may_have_any_printable_character,
+                a_task_is_seen_through_another_handle_at_once,
+                concurrent_enqueues_are_all_stored_under_ids_of_their_own,
+                a_refused_task_does_not_harm_its_concurrent_neighbours,
+            }
+            claim {
+                the_oldest_task_goes_first,
+                a_lower_priority_number_goes_first,
+                an_urgent_task_that_arrives_later_goes_first,
+                a_claim_is_ordered_by_priority_then_id_with_lanes_mixed_in,
+                a_claim_takes_no_more_than_it_asked_for,
+                a_claim_hands_out_the_task_as_it_was_enqueued,
+                a_claimed_task_is_leased_to_its_worker,
+                a_claimed_task_is_not_claimed_again,
+                two_workers_share_a_queue_without_overlap,
+                several_queues_are_served_in_the_order_of_the_request,
+                every_queue_of_a_request_has_a_maximum_of_its_own,
+                a_queue_that_was_not_asked_for_is_left_alone,
+                kinds_that_the_worker_cannot_run_stay_where_they_are,
+                no_kinds_at_all_claim_nothing,
+                many_tasks_of_other_kinds_do_not_hide_one_that_can_run,
+                an_unknown_session_claims_nothing_and_is_told,
+                a_known_session_is_not_told_that_it_is_lost,
+                a_filled_claim_says_that_there_is_probably_more,
+                a_claim_says_when_what_is_left_is_blocked,
+                nothing_is_claimed_from_a_paused_queue_until_it_is_resumed,
+                a_queue_can_be_paused_before_it_has_tasks,
+                resuming_a_queue_that_nobody_knows_changes_nothing,
+                a_paused_queue_accepts_tasks_and_results_and_keeps_its_clock,
+                a_lease_says_how_many_tasks_it_holds,
+                kinds_that_run_alone_get_a_lease_each,
+                an_advance_settles_before_it_claims,
+                a_full_scan_finds_the_same_tasks,
+            }
+            settle {
+                a_completed_task_has_ended,
+                a_plain_success_keeps_kind_and_queue_but_not_its_payload,
+                a_success_with_a_result_keeps_result_and_payload,
+                a_success_at_the_second_attempt_keeps_its_payload,
+                a_failed_task_keeps_its_error_and_payload,
+                a_retried_task_waits_and_an_attempt_is_charged,
+                a_retried_task_runs_again_as_the_next_attempt,
+                a_retry_of_the_last_attempt_has_failed,
+                a_retry_of_an_only_attempt_has_failed,
+                a_snooze_charges_nothing,
+                a_task_given_back_is_pending_at_once_and_not_charged,
+                a_cancelled_attempt_keeps_its_reason,
+                every_task_of_a_lease_has_an_outcome_of_its_own,
+                a_lease_is_settled_piece_by_piece_in_any_order,
+                a_settle_with_a_wrong_token_is_stale_and_changes_nothing,
+                a_settle_by_another_session_is_stale_and_changes_nothing,
+                a_settle_of_a_task_that_was_never_in_the_lease_is_stale,
+                a_settle_of_an_unknown_lease_is_stale,
+                a_worker_that_comes_back_too_late_is_stale,
+                an_attempt_before_a_retry_is_stale_after_it,
+                a_second_settle_of_one_task_changes_nothing,
+                a_second_settle_after_the_lease_has_ended_changes_nothing,
+                of_two_settles_in_one_call_the_first_counts,
+                of_two_settles_of_a_whole_lease_the_first_counts,
+                good_and_stale_settles_of_one_call_are_judged_apart,
+                a_repeated_advance_settles_nothing_twice,
+                a_repeated_advance_hands_out_the_same_tasks_and_no_more,
+                a_repeated_advance_hands_out_only_what_is_not_settled,
+                a_repeated_advance_whose_first_try_was_lost_is_carried_out,
+                a_repeated_advance_of_a_dead_session_is_stale,
+                an_error_with_a_nul_character_is_recorded,
+                an_over_long_error_is_cut,
+                an_over_long_result_is_replaced_by_a_note,
+                an_endless_delay_is_cut_to_five_years,
+            }
+            lanes {
+                a_lane_without_a_limit_runs_one_at_a_time_in_order,
+                a_lane_of_limit_three_runs_three_at_a_time,
+                a_limit_is_filled_over_several_small_claims,
+                an_unlimited_lane_runs_everything,
+                a_claim_takes_from_hundreds_of_lanes_at_once,
+                limits_hold_whatever_two_workers_do,
+                concurrent_claims_do_not_exceed_a_limit,
+                the_last_limit_given_by_an_enqueue_counts,
+                an_enqueue_without_a_limit_leaves_the_lanes_limit,
+                an_operators_limit_is_not_changed_by_enqueues,
+                a_raised_limit_lets_more_start,
+                a_lowered_limit_lets_nothing_start_above_it,
+                a_limit_lowered_before_anything_runs_binds_the_next_claim,
+                a_limit_may_go_down_and_up_again,
+                lanes_of_one_key_in_two_queues_are_two_lanes,
+                a_retried_task_holds_its_ordered_lane_until_it_has_ended,
+                a_snoozed_task_holds_its_ordered_lane,
+                a_task_given_back_is_the_first_of_its_lane_again,
+                a_dead_workers_task_is_the_first_of_its_lane_again,
+                an_urgent_task_does_not_overtake_one_in_back_off_in_an_ordered_lane,
+                an_urgent_task_does_not_overtake_one_that_came_back,
+                an_urgent_task_does_not_overtake_a_dead_workers_task,
+                after_the_last_failed_attempt_an_ordered_lane_goes_on,
+                a_retried_task_frees_its_turn_in_a_wider_lane,
+                a_task_given_back_in_a_wider_lane_is_next,
+                an_ordered_lane_that_becomes_wider_lets_others_start_beside_a_waiting_task,
+                an_urgent_task_goes_first_in_its_lane,
+                a_lane_with_an_urgent_head_goes_before_other_lanes_and_free_tasks,
+                a_lanes_priority_is_that_of_its_head,
+                a_lane_with_many_tasks_does_not_starve_its_neighbour,
+                lanes_take_turns,
+                lanes_and_free_tasks_alternate,
+                what_lanes_cannot_fill_free_tasks_do_and_the_other_way_round,
+                in_an_ordered_lane_a_head_of_another_kind_holds_up_the_rest,
+                in_a_wider_lane_tasks_of_other_kinds_are_passed_over,
+                lanes_whose_heads_cannot_run_do_not_hide_one_that_can,
+                lanes_at_their_limit_do_not_hide_free_tasks_or_other_lanes,
+                an_interval_spaces_the_starts_of_a_lane,
+                an_interval_is_from_start_to_start_in_an_ordered_lane_too,
+                an_interval_leaves_other_lanes_alone,
+                an_interval_of_zero_removes_it,
+                a_failure_halts_a_lane_that_is_told_so,
+                a_failure_does_not_halt_other_lanes,
+                what_runs_in_a_lane_that_halts_goes_on,
+                spent_attempts_halt_a_lane_and_retries_do_not,
+                a_cancelled_task_does_not_halt_its_lane,
+                a_poisonous_task_halts_its_lane,
+                resuming_a_lane_that_is_not_halted_is_harmless,
+                an_unknown_lane_is_none,
+                setting_a_lane_that_nobody_knows_makes_it,
+                settings_that_are_not_named_stay,
+                a_lane_shows_what_waits_and_what_is_in_progress,
+                a_task_in_back_off_counts_as_in_progress_in_an_ordered_lane_only,
+            }
+            later {
+                a_delayed_task_waits_in_later_and_says_until_when,
+                a_delayed_task_starts_no_earlier_than_it_is_due,
+                a_task_can_be_given_a_due_time,
+                a_due_time_in_the_past_and_no_delay_mean_at_once,
+                due_tasks_run_by_priority_and_id_like_all_others,
+                an_advance_of_any_queue_moves_due_tasks,
+                an_unfilled_claim_tells_when_the_next_task_is_due,
+                a_claim_with_nothing_scheduled_tells_no_due_time,
+                a_filled_claim_tells_no_due_time,
+                a_lane_that_waits_for_its_interval_counts_as_due,
+                a_delayed_task_holds_no_turn_of_its_lane,
+                a_delayed_task_waits_for_its_lane_when_it_is_due,
+                a_due_task_keeps_its_place_by_id_in_its_lane,
+            }
+            liveness {
+                a_registered_worker_is_listed,
+                registering_twice_renews,
+                workers_are_listed_in_the_order_of_their_start,
+                a_renewal_tells_capacity_and_time,
+                an_unknown_session_that_renews_is_lost,
+                a_renewal_keeps_the_leases_that_the_worker_knows,
+                a_lease_that_its_worker_does_not_know_is_given_back,
+                a_lease_of_an_advance_whose_answer_is_on_its_way_is_left_alone,
+                a_worker_that_stops_gives_everything_back_uncharged,
+                a_worker_that_has_stopped_is_unknown,
+                stopping_a_worker_that_nobody_knows_is_harmless,
+                a_sweep_leaves_living_workers_alone,
+                a_dead_workers_tasks_run_again,
+                a_sweep_gives_back_only_what_is_not_settled,
+                a_sweep_of_an_idle_worker_gives_nothing_back,
+                a_task_whose_workers_died_three_times_has_failed,
+                a_success_after_a_crash_keeps_its_history,
+                two_sweepers_share_the_work,
+                a_worker_that_was_swept_is_told_so,
+                a_silent_worker_that_comes_back_before_a_sweep_keeps_its_tasks,
+            }
+            hints {
+                a_sleeper_is_hinted_by_an_enqueue,
+                a_sleeper_is_hinted_by_a_bulk_into_lanes,
+                a_sleeper_is_hinted_when_something_will_be_due_before_it_wakes,
+                a_sleeper_is_hinted_when_a_settle_frees_a_lane,
+                a_sleeper_is_hinted_when_a_task_is_given_back,
+                a_sleeper_is_hinted_when_a_worker_stops,
+                a_sleeper_is_hinted_when_a_dead_workers_tasks_are_swept,
+                a_sleeper_is_hinted_when_a_queue_is_resumed,
+                a_sleeper_is_hinted_when_a_lane_may_run_more,
+                a_sleeper_is_hinted_when_a_halted_lane_is_resumed,
+                a_fence_is_passed_once_nothing_older_is_under_way,
+                waking_up_without_having_slept_is_harmless,
+                falling_asleep_twice_is_one_sleep,
+                a_task_enqueued_while_a_worker_falls_asleep_is_not_missed,
+                what_can_be_claimed_is_visible_before_falling_asleep,
+                what_is_due_is_visible_before_falling_asleep,
+                what_cannot_be_claimed_does_not_keep_a_worker_awake,
+            }
+            look {
+                an_unknown_task_is_none,
+                an_empty_list_is_one_empty_page,
+                pending_tasks_are_listed_by_id,
+                later_tasks_are_listed_by_due_time_and_rows_of_one_instant_by_id,
+                leased_tasks_are_listed_by_id,
+                ended_tasks_are_listed_last_first_without_skips_or_repeats,
+                a_cursor_stays_where_it_is_while_more_tasks_end,
+                no_task_waits_for_children_yet,
+                a_list_can_be_limited_to_one_queue,
+                a_list_of_a_queue_that_nobody_knows_is_empty,
+                a_listed_task_is_the_task_that_get_shows,
+                counts_are_by_queue_and_state,
+                an_empty_store_counts_nothing,
+                house_keeping_removes_no_task,
+            }
+            cancel {
+                a_pending_task_is_cancelled_at_once,
+                a_delayed_task_is_cancelled_at_once,
+                the_worker_of_a_running_task_is_told_until_it_settles,
+                only_the_worker_of_the_task_is_told,
+                an_attempt_that_would_run_again_is_cancelled_instead,
+                an_attempt_that_ends_first_stands,
+                a_requested_cancel_meets_a_worker_that_stops,
+                a_requested_cancel_meets_a_lease_that_its_worker_does_not_know,
+                a_requested_cancel_meets_a_worker_that_dies,
+                an_ended_task_is_not_cancelled,
+                a_plain_success_is_not_cancelled,
+                an_unknown_task_is_not_found,
+                a_cancelled_head_lets_its_lane_go_on,
+                a_cancelled_task_frees_the_turn_that_is_bound_to_it,
+                a_cancelled_task_in_back_off_gives_its_turn_to_the_next,
+                a_cancelled_task_in_back_off_leaves_an_empty_lane_usable,
+            }
+            refusals {
+                a_payload_over_one_mebibyte,
+                a_payload_over_the_limit_that_was_configured,
+                a_bulk_over_the_limit_that_was_configured,
+                a_bulk_over_a_hundred_thousand,
+                a_payload_that_is_nested_too_deeply,
+                a_payload_with_a_nul_character,
+                a_payload_with_half_a_surrogate_pair,
+                a_payload_with_a_number_that_fits_nowhere,
+                a_payload_that_is_not_json,
+                an_empty_name,
+                a_name_over_two_hundred_bytes,
+                a_name_with_characters_that_nobody_sees,
+                a_priority_outside_a_thousand,
+                attempts_outside_one_to_a_thousand,
+                a_lane_limit_outside_one_to_a_million,
+                a_negative_delay,
+                a_delay_of_more_than_five_years,
+                a_due_time_before_the_year_2000,
+                a_due_time_more_than_five_years_ahead,
+                a_timeout_of_nothing_or_of_months,
+                a_retry_policy_without_steps_or_with_endless_ones,
+                more_than_thirty_two_tags,
+                a_trace_context_with_control_characters,
+                a_page_of_none_or_of_more_than_five_hundred,
+                a_lane_interval_of_more_than_thirty_days,
+            }
+        }
+    };
+}
+
+/// The mechanics of [`store_suite!`](crate::store_suite).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! behaviours {
+    ($fresh:expr => $($theme:ident { $($behaviour:ident,)* })*) => {
+        // The lists go on as plain tokens, because `$fresh` cannot be repeated at another depth.
+        $($crate::behaviours! { @theme ($fresh) $theme $($behaviour)* })*
+    };
+    (@theme ($fresh:expr) $theme:ident $($behaviour:ident)*) => {
+        mod $theme {
+            #[allow(unused_imports)]
+            use super::*;
+            $($crate::behaviours! { @test ($fresh) $theme $behaviour })*
+        }
+    };
+    (@test ($fresh:expr) $theme:ident $behaviour:ident) => {
+        #[tokio::test]
+        async fn $behaviour() {
+            let store: $crate::store::TestStore = $fresh.await;
+            $crate::suite::$theme::$behaviour(&store).await;
+            store.check().await;
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A behaviour that is written but not listed would never run.
+    #[test]
+    fn every_behaviour_is_listed() {
+        let listed = include_str!("mod.rs");
+        let themes = [
+            include_str!("cancel.rs"),
+            include_str!("claim.rs"),
+            include_str!("enqueue.rs"),
+            include_str!("hints.rs"),
+            include_str!("lanes.rs"),
+            include_str!("later.rs"),
+            include_str!("liveness.rs"),
+            include_str!("look.rs"),
+            include_str!("refusals.rs"),
+            include_str!("settle.rs"),
+        ];
+        for theme in themes {
+            let names = theme.split("\npub async fn ").skip(1).filter_map(|rest| rest.split('(').next());
+            for name in names {
+                assert!(listed.contains(&format!("    {name},\n")), "`{name}` is missing in `store_suite!`");
+            }
+        }
+    }
+}
