@@ -1,0 +1,136 @@
+-- One step of a worker, in one transaction: settle what ended, move what is due, take up marks, claim what is next.
+--
+-- Claims come as parallel arrays, one entry per queue; kinds and kinds-apart are lists separated by the unit separator,
+-- null for all kinds. p_bounds holds five numbers per queue (see claim.sql), or is null: look from the beginning.
+-- Answers with one row per lease, one per queue with bounds, and a last one about the whole.
+create or replace function advance(
+    p_session  uuid,
+    p_number   bigint,
+    p_again    boolean,
+    p_leases   bigint[],
+    p_tokens   uuid[],
+    p_tasks    bigint[],
+    p_outcomes text[],
+    p_delays   bigint[],
+    p_reports  text[],
+    p_results  text[],
+    p_queues   text[],
+    p_maxes    int[],
+    p_kinds    text[],
+    p_alone    text[],
+    p_bounds   bigint[]
+) returns setof advance_row
+language plpgsql
+set search_path from current
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+as $$
+declare
+    v_answer  advance_row;
+    v_settled record;
+    v_lanes   bigint[] := '{}';
+    v_turns   smallint[] := '{}';
+    v_queues  text[] := '{}';
+    v_alive   boolean;
+    v_wanted  int := 0;
+    v_got     int := 0;
+    v_row     advance_row;
+    i         int;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise 'advance needs a read committed transaction: it looks again after it has locked';
+    end if;
+    if p_leases <> '{}' then
+        select * into v_settled
+        from settle_all(p_session, p_again, p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results);
+        v_answer.verdicts := v_settled.verdicts;
+        v_queues := coalesce(v_settled.hand_queues, '{}');
+        v_lanes := coalesce(v_settled.hand_lanes, '{}');
+        v_turns := coalesce(v_settled.hand_priorities, '{}');
+    end if;
+
+    v_alive := exists (select from worker w where w.session = p_session);
+    v_answer.session_lost := not v_alive;
+    if v_alive and p_again then
+        for v_row in select * from leases_of(p_session, p_number) loop
+            v_got := v_got + cardinality(v_row.task_ids);
+            return next v_row;
+        end loop;
+        v_alive := v_got = 0;
+    end if;
+    if v_alive and p_queues <> '{}' then
+        perform move_due(1000);
+    end if;
+
+    -- Turns that were freed in queues from which nothing is claimed now go back into the line.
+    if v_lanes <> '{}' and (not v_alive or exists (select from unnest(v_queues) q where q <> all (p_queues))) then
+        perform put_back(array_agg(h.queue), array_agg(h.lane), array_agg(h.priority))
+        from unnest(v_queues, v_lanes, v_turns) h(queue, lane, priority)
+        where not v_alive or h.queue <> all (p_queues);
+    end if;
+    if v_alive then
+        for i in 1 .. cardinality(p_queues) loop
+            v_wanted := v_wanted + p_maxes[i];
+            for v_row in
+                select *
+                from claim(
+                    p_session => p_session,
+                    p_number => p_number,
+                    p_queue => p_queues[i],
+                    p_max => p_maxes[i],
+                    p_kinds => string_to_array(p_kinds[i], e'\x1f'),
+                    p_alone => string_to_array(p_alone[i], e'\x1f'),
+                    p_hand_lanes => case when cardinality(p_queues) = 1 and v_queues <@ p_queues then v_lanes else array(select h.lane from unnest(v_queues, v_lanes) h(queue, lane) where h.queue = p_queues[i]) end,
+                    p_hand_priorities => case when cardinality(p_queues) = 1 and v_queues <@ p_queues then v_turns else array(select h.priority from unnest(v_queues, v_turns) h(queue, priority) where h.queue = p_queues[i]) end,
+                    p_bounds => p_bounds[i * 5 - 4 : i * 5]
+                )
+            loop
+                v_got := v_got + coalesce(cardinality(v_row.task_ids), 0);
+                return next v_row;
+            end loop;
+        end loop;
+    end if;
+
+    v_answer.remaining := case
+        when v_got >= v_wanted and v_wanted > 0 then 'more'
+        when exists (select from task t where t.queue = any (p_queues)) then 'blocked'
+        else 'nothing'
+    end;
+    if v_got < v_wanted or v_wanted = 0 then
+        v_answer.next_due_ms := next_due_ms();
+    end if;
+    -- The producer rule: what this transaction made claimable and did not take itself.
+    if exists (select from sleeper s where s.session <> p_session) then
+        perform hint(array(
+            select distinct s.queue
+            from sleeper s
+            where s.session <> p_session
+              and is_claimable(array[s.queue], null)
+        ));
+    end if;
+    return next v_answer;
+end $$;
+
+-- The open tasks of leases that an advance has made whose answer was lost.
+create or replace function leases_of(p_session uuid, p_number bigint) returns setof advance_row
+language sql as $$
+    select
+        l.id, l.token, l.queue, array_agg(t.id order by t.id), array_agg(t.kind order by t.id), array_agg(t.enqueued_at order by t.id),
+        array_agg(coalesce(t.lane, 0) order by t.id), array_agg(coalesce(t.priority, 0::smallint) order by t.id),
+        array_agg(coalesce(t.attempt, 0::smallint) order by t.id), array_agg(coalesce(t.max_attempts, 25::smallint) order by t.id),
+        array_agg(coalesce(t.crashes, 0::smallint) order by t.id), array_agg(coalesce(t.depth, 0::smallint) order by t.id),
+        array_agg(t.parent_id order by t.id), array_agg(t.payload order by t.id), array_agg(t.extra order by t.id),
+        (select array_agg(n.id) from lane n where n.id = any (l.lanes)), (select array_agg(n.key) from lane n where n.id = any (l.lanes)),
+        (select array_agg(b.task_id) from body b where b.task_id = any (l.task_ids)), (select array_agg(b.payload) from body b where b.task_id = any (l.task_ids)),
+        null::bigint[], null::text[], null::text, null::bigint, null::boolean
+    from lease l
+    cross join lateral unnest(l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.attempts, l.max_attempts, l.crashes, l.depths, l.parent_ids, l.payloads, l.extras)
+        t(id, kind, enqueued_at, lane, priority, attempt, max_attempts, crashes, depth, parent_id, payload, extra)
+    where l.session = p_session
+      and l.number = p_number
+      and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+    group by l.id
+$$;

@@ -1,0 +1,64 @@
+-- Cancels a task wherever it is. Looks for it in all places in one statement, because one snapshot shows it in exactly
+-- one; then locks it there, and looks again if it has moved meanwhile.
+-- Returns cancelled, requested, the state in which it had ended, not_found, or busy.
+create or replace function cancel(p_task bigint) returns text
+language plpgsql
+set search_path from current
+as $$
+declare
+    v_place text;
+    v_state text;
+    v_lease bigint;
+    v_row   record;
+    v_ends  ending[];
+    v_hand  record;
+begin
+    for v_try in 1 .. 5 loop
+        select f.place, f.state, f.lease into v_place, v_state, v_lease
+        from (
+            select 'task' as place, null as state, null::bigint as lease from task t where t.id = p_task
+            union all
+            select 'later', null, null from later l where l.id = p_task
+            union all
+            select 'lease', null, l.id from lease l
+            where p_task = any (l.task_ids)
+              and not exists (select from settled s where s.lease_id = l.id and p_task = any (s.task_ids))
+            union all
+            select 'ended', e.state, null from ended e where e.id = p_task
+            union all
+            select 'ended', 'completed', null from ended_plain e
+            where e.lowest_id between p_task - 16383 and p_task
+              and p_task = any (e.task_ids)
+        ) f
+        limit 1;
+        if not found then
+            return 'not_found';
+        elsif v_place = 'ended' then
+            return v_state;
+        elsif v_place = 'lease' then
+            perform from lease l where l.id = v_lease for update;
+            if found and not exists (select from settled s where s.lease_id = v_lease and p_task = any (s.task_ids)) then
+                insert into cancel_request (task_id, at) values (p_task, clock()) on conflict do nothing;
+                return 'requested';
+            end if;
+        elsif v_place = 'task' then
+            perform from task t where t.id = p_task for update;
+            delete from task t where t.id = p_task returning t.*, false as holds_turn into v_row;
+        else
+            perform from later l where l.id = p_task for update;
+            delete from later l where l.id = p_task returning l.* into v_row;
+        end if;
+        if v_place in ('task', 'later') and v_row.id is not null then
+            v_ends := array[row(v_row.id, v_row.lane, v_row.enqueued_at, v_row.ready_at, v_row.parent_id, v_row.size, v_row.priority, v_row.attempt,
+                v_row.max_attempts, v_row.crashes, v_row.depth, v_row.queue, v_row.kind, v_row.payload, v_row.extra, null, 'cancelled', 'cancelled',
+                null, null, null)::ending];
+            perform record_history(v_ends, clock());
+            if v_row.holds_turn then
+                perform put_back(array[v_row.queue], array[v_row.lane], array[v_row.priority]);
+                perform hint(array[v_row.queue]);
+            end if;
+            return 'cancelled';
+        end if;
+    end loop;
+    return 'busy';
+end $$;

@@ -1,0 +1,432 @@
+-- Claims up to p_max tasks of one queue into one lease (tasks of kinds in p_alone: one lease each).
+--
+-- Turns in line and lane-less tasks are merged by priority and alternate within one. Each turn takes its lane's
+-- head by (priority, id): chosen by a plain read, then locked. If the head of an ordered lane is locked by
+-- somebody else, the turn stays where it is; skipping to the next task would break the order.
+--
+--   p_hand_lanes, p_hand_priorities: turns that a settle of this advance has freed. They are used without ever
+--     being written when turns are short, behind those in line, and put into the line otherwise.
+--   p_bounds: task priority, task id, turn priority, turn seq, mark id from which to look; null: from the
+--     beginning. An old snapshot keeps dead index entries alive, and every look from the beginning walks them.
+--
+-- Returns the leases, and one row without lease that carries the new bounds (a sixth number: microseconds spent
+-- looking). Rows of task and turn are never updated, so a ctid that is locked by us stays what it is.
+create or replace function claim(
+    p_session         uuid,
+    p_number          bigint,
+    p_queue           text,
+    p_max             int,
+    p_kinds           text[],
+    p_alone           text[],
+    p_hand_lanes      bigint[],
+    p_hand_priorities smallint[],
+    p_bounds          bigint[]
+) returns setof advance_row
+language plpgsql as $$
+declare
+    c_start    constant bigint[] := array[-32768, 0, -32768, -9223372036854775807, 0];
+    c_bytes    constant bigint := 4000000;    -- of payload in one claim: an array holds 1 GB, and memory is shared
+    v_now      timestamptz := clock();
+    v_from     bigint[] := coalesce(p_bounds, c_start);
+    v_bounds   bigint[] := coalesce(p_bounds, c_start);
+    v_tids     tid[] := '{}';                 -- tasks that are locked and will be taken
+    v_need     int;
+    v_bytes    bigint := 0;
+    v_turns    tid[];                         -- the turns of one round; null for a turn in hand
+    v_lanes    bigint[];
+    v_places   smallint[];                    -- their priorities
+    v_seqs     bigint[];
+    v_bound    bigint[];
+    v_free     smallint[];
+    v_take     int;
+    v_got      record;
+    v_lane_ids bigint[] := '{}';
+    v_lane_keys text[] := '{}';
+    v_spare_lanes bigint[] := '{}';           -- turns that found nothing to do
+    v_spare_priorities smallint[] := '{}';
+    v_priority smallint;
+    v_seq      bigint;
+    v_row      advance_row;
+    v_last     bigint;
+    v_started  timestamptz;
+    v_us       bigint := 0;
+    v_whole    boolean;
+begin
+    if p_max <= 0 or exists (select from queue q where q.name = p_queue and q.paused_at is not null) then
+        insert into turn (queue, priority, lane)
+        select p_queue, h.priority, h.lane
+        from unnest(p_hand_lanes, p_hand_priorities) h(lane, priority);
+        return;
+    end if;
+
+    -- Marks cost as much as tasks, so they are taken up when turns are short, and now and then for newcomers.
+    if (p_number % 8 = 0 or (
+            select count(*) < p_max
+            from (select from turn t where t.queue = p_queue and (t.priority, t.seq) > (v_from[3]::smallint, v_from[4]) limit p_max) t
+        )) and exists (select from mark m where m.queue = p_queue and m.id > v_from[5])
+    then
+        v_last := v_from[5];
+        loop
+            v_last := take_up(p_queue, v_last, 500);
+            exit when v_last is null;
+            v_bounds[5] := v_last;
+            exit when v_last is null or (
+                select count(*) >= p_max
+                from (select from turn t where t.queue = p_queue limit p_max) t
+            );
+        end loop;
+    end if;
+
+    loop
+        v_need := p_max - cardinality(v_tids);
+        exit when v_need <= 0 or v_bytes >= c_bytes;
+        v_started := clock_timestamp();
+        select array_agg(t.ctid), array_agg(t.priority), array_agg(t.seq), array_agg(t.lane), array_agg(t.task_id)
+        into v_turns, v_places, v_seqs, v_lanes, v_bound
+        from (
+            select ctid, priority, seq, lane, task_id
+            from turn
+            where queue = p_queue
+              and (priority, seq) > (v_from[3]::smallint, v_from[4])
+            order by priority, seq
+            limit v_need
+            for update skip locked
+        ) t;
+        v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
+        v_whole := coalesce(cardinality(v_lanes), 0) < v_need;   -- there are no more turns in line behind these
+        if v_whole and p_hand_lanes <> '{}' then
+            select array_agg(t.tid order by t.priority, t.place), array_agg(t.priority order by t.priority, t.place),
+                array_agg(t.seq order by t.priority, t.place), array_agg(t.lane order by t.priority, t.place),
+                array_agg(t.task_id order by t.priority, t.place)
+            into v_turns, v_places, v_seqs, v_lanes, v_bound
+            from (
+                select u.tid, u.priority, u.seq, u.lane, u.task_id, u.place
+                from unnest(v_turns, v_places, v_seqs, v_lanes, v_bound) with ordinality u(tid, priority, seq, lane, task_id, place)
+                union all
+                select null::tid, h.priority, null, h.lane, null, 1000000 + h.place
+                from unnest(p_hand_lanes, p_hand_priorities) with ordinality h(lane, priority, place)
+            ) t;
+            p_hand_lanes := '{}';
+            p_hand_priorities := '{}';
+        end if;
+
+        v_take := least(v_need, coalesce(cardinality(v_lanes), 0));
+        if v_take > 0 then
+            v_free := array(
+                select t.priority
+                from task t
+                where t.queue = p_queue
+                  and t.lane = 0
+                  and (t.priority, t.id) > (v_from[1]::smallint, v_from[2])
+                  and (p_kinds is null or t.kind = any (p_kinds))
+                order by t.priority, t.id
+                limit v_need
+            );
+            if v_free <> '{}' then
+                select count(*) filter (where m.is_turn) into v_take
+                from (
+                    select s.is_turn
+                    from (
+                        select true as is_turn, u.priority, row_number() over (partition by u.priority order by u.place) as number
+                        from unnest(v_places) with ordinality u(priority, place)
+                        union all
+                        select false, u.priority, row_number() over (partition by u.priority order by u.place)
+                        from unnest(v_free) with ordinality u(priority, place)
+                    ) s
+                    order by s.priority, s.number, s.is_turn desc
+                    limit v_need
+                ) m;
+            end if;
+        end if;
+
+        if v_take > 0 then
+            select * into v_got
+            from claim_heads(p_queue, p_kinds, v_turns[:v_take], v_places[:v_take], v_lanes[:v_take], v_bound[:v_take],
+                not v_whole or v_free <> '{}', v_now);
+            v_tids := v_tids || v_got.tids;
+            v_bytes := v_bytes + v_got.bytes;
+            v_lane_ids := v_lane_ids || v_got.lane_ids;
+            v_lane_keys := v_lane_keys || v_got.lane_keys;
+            v_spare_lanes := v_spare_lanes || v_got.spare_lanes;
+            v_spare_priorities := v_spare_priorities || v_got.spare_priorities;
+        end if;
+        -- What was in hand and not needed stands in line now.
+        insert into turn (queue, priority, lane)
+        select p_queue, u.priority, u.lane
+        from unnest(v_turns[v_take + 1:], v_places[v_take + 1:], v_lanes[v_take + 1:]) u(tid, priority, lane)
+        where u.tid is null and u.lane is not null;
+        if v_take > 0 then
+            -- The next round starts behind the last turn of this one.
+            select u.priority, u.seq into v_priority, v_seq
+            from unnest(v_places[:v_take], v_seqs[:v_take]) with ordinality u(priority, seq, place)
+            where u.seq is not null
+            order by u.place desc
+            limit 1;
+            if found then
+                v_from[3] := v_priority;
+                v_from[4] := v_seq;
+                v_bounds[3] := v_priority;
+                v_bounds[4] := v_seq;
+            end if;
+        end if;
+
+        v_need := least(p_max - cardinality(v_tids), v_need - v_take);
+        v_last := 0;
+        if v_need > 0 and v_bytes < c_bytes then
+            v_started := clock_timestamp();
+            select array_agg(t.ctid) as tids, max(t.priority) as priority, count(*) as n,
+                max(t.size) as largest, array_agg(t.size) as sizes, array_agg(t.priority) as priorities, array_agg(t.id) as ids
+            into v_got
+            from (
+                select ctid, priority, id, size
+                from task
+                where queue = p_queue
+                  and lane = 0
+                  and (priority, id) > (v_from[1]::smallint, v_from[2])
+                  and (p_kinds is null or kind = any (p_kinds))
+                order by priority, id
+                limit v_need
+                for update skip locked
+            ) t;
+            v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
+            v_last := v_got.n;
+            if v_got.n > 0 then
+                if v_got.largest >= 1000 then
+                    -- Large payloads: stop where the claim becomes too heavy. What is behind stays, unlocked by the commit.
+                    select count(*) into v_last
+                    from (
+                        select sum(u.size) over (order by u.place) - u.size as before
+                        from unnest(v_got.sizes) with ordinality u(size, place)
+                    ) s
+                    where v_bytes + s.before < c_bytes;
+                    select v_bytes + sum(u.size) into v_bytes from unnest(v_got.sizes[:v_last]) u(size);
+                end if;
+                v_tids := v_tids || v_got.tids[:v_last];
+                v_from[1] := v_got.priorities[v_last];
+                v_from[2] := v_got.ids[v_last];
+                v_bounds[1] := v_from[1];
+                v_bounds[2] := v_from[2];
+            end if;
+        end if;
+
+        exit when v_take + v_last = 0
+            or v_whole and v_take = coalesce(cardinality(v_lanes), 0) and v_last < v_need;
+    end loop;
+    -- Turns in hand that no round has met (the claim was full before) stand in line.
+    insert into turn (queue, priority, lane)
+    select p_queue, h.priority, h.lane
+    from unnest(p_hand_lanes, p_hand_priorities) h(lane, priority);
+
+    if v_tids <> '{}' then
+        return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_tids, v_lane_ids, v_lane_keys, v_now);
+    end if;
+    if v_spare_lanes <> '{}' then
+        perform retire(p_queue, v_spare_lanes, v_spare_priorities);
+    end if;
+    v_row.queue := p_queue;
+    v_row.bounds := v_bounds || v_us;
+    return next v_row;
+end $$;
+
+-- Finds and locks the heads for these turns (tid null: in hand), and removes the turns that got one from the line.
+-- Turns without any task in their lane come back as spare, to be retired once the tasks are taken; those of paced
+-- lanes are parked; a turn that stands too far in front for what its lane has now moves to its place when somebody
+-- else could use it (p_contested).
+create or replace function claim_heads(
+    p_queue text, p_kinds text[], p_turns tid[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[],
+    p_contested boolean, p_now timestamptz,
+    out tids tid[], out bytes bigint, out lane_ids bigint[], out lane_keys text[], out spare_lanes bigint[], out spare_priorities smallint[]
+)
+language plpgsql as $$
+declare
+    v_bound    bigint[];
+    v_c_turns  bigint[];       -- place of the turn, per candidate
+    v_c_tids   tid[];
+    v_c_ids    bigint[];
+    v_c_prios  smallint[];
+    v_spare    bigint[];       -- places of turns without candidate
+    v_over     bigint[];       -- lanes that may not start anything
+    v_paced    bigint[];       -- lanes with an interval
+    v_pace     record;
+    v_moved    bigint[] := '{}';
+    v_used     bigint[];
+    v_gone     bigint[];
+begin
+    -- Bound turns want their own task; if it is gone they are free.
+    v_bound := array(select t.id from task t where t.id = any (array_remove(p_bound, null)));
+
+    with used as materialized (
+        select u.place, u.lane, u.priority, b.id as bound,
+            row_number() over (partition by u.lane, b.id is null order by u.place) as number
+        from unnest(p_lanes, p_priorities, p_bound) with ordinality u(lane, priority, task_id, place)
+        left join unnest(v_bound) b(id) on b.id = u.task_id
+    ),
+    wanted as materialized (
+        select g.lane, g.free, l.lim, l.key,
+            l.issued > l.lim or (l.halts and exists (select from halt h where h.lane = l.id)) as over,
+            l.interval_ms > 0 as paced
+        from (select s.lane, count(*) filter (where s.bound is null) as free from used s group by s.lane) g
+        join lane l on l.id = g.lane
+    ),
+    heads as materialized (
+        select w.lane, h.tid, h.id, h.priority, h.kind, row_number() over (partition by w.lane order by h.priority, h.id) as number
+        from wanted w
+        cross join lateral (
+            select t.ctid as tid, t.id, t.priority, t.kind
+            from task t
+            where t.queue = p_queue
+              and t.lane = w.lane
+              and (p_kinds is null or w.lim = 1 or t.kind = any (p_kinds))
+              and t.id <> all (v_bound)
+            order by t.priority, t.id
+            limit case when w.over then 0 else w.free end
+        ) h
+        where w.free > 0
+    ),
+    pairs as materialized (
+        select s.place, s.lane, w.over, w.paced, coalesce(h.tid, b.tid) as tid, coalesce(h.id, b.id) as id, coalesce(h.priority, b.priority) as priority,
+            p_kinds is null or coalesce(h.kind, b.kind) = any (p_kinds) as can_run
+        from used s
+        join wanted w on w.lane = s.lane
+        left join heads h on s.bound is null and h.lane = s.lane and h.number = s.number
+        left join lateral (
+            select t.ctid as tid, t.id, t.priority, t.kind
+            from task t
+            where t.id = s.bound
+              and not w.over
+        ) b on s.bound is not null
+    )
+    select
+        (select array_agg(p.place order by p.place) from pairs p where p.id is not null and p.can_run),
+        (select array_agg(p.tid order by p.place) from pairs p where p.id is not null and p.can_run),
+        (select array_agg(p.id order by p.place) from pairs p where p.id is not null and p.can_run),
+        (select array_agg(p.priority order by p.place) from pairs p where p.id is not null and p.can_run),
+        (select array_agg(p.place order by p.place) from pairs p where p.id is null),
+        (select array_agg(w.lane) from wanted w where w.over),
+        (select array_agg(w.lane) from wanted w where w.paced and not w.over),
+        (select array_agg(w.lane) from wanted w),
+        (select array_agg(w.key) from wanted w)
+    into v_c_turns, v_c_tids, v_c_ids, v_c_prios, v_spare, v_over, v_paced, lane_ids, lane_keys;
+
+    if v_paced is not null then
+        select * into v_pace from pace(p_queue, v_paced, v_c_turns, p_turns, p_priorities, p_lanes, p_bound, p_now);
+        v_spare := array(select place from unnest(v_spare) place where place <> all (v_pace.done));
+        select array_agg(u.place), array_agg(u.tid), array_agg(u.id), array_agg(u.priority)
+        into v_c_turns, v_c_tids, v_c_ids, v_c_prios
+        from unnest(v_c_turns, v_c_tids, v_c_ids, v_c_prios) u(place, tid, id, priority)
+        where u.place <> all (v_pace.done);
+    end if;
+
+    if p_contested then
+        -- Bound turns keep their place; free ones whose lane has only less urgent tasks make room.
+        v_moved := array(
+            select u.place
+            from unnest(v_c_turns, v_c_prios) u(place, priority)
+            where u.priority > p_priorities[u.place] and p_bound[u.place] is null
+        );
+        if v_moved <> '{}' then
+            delete from turn where ctid = any (array(select p_turns[place] from unnest(v_moved) place));
+            insert into turn (queue, priority, lane)
+            select p_queue, u.priority, p_lanes[u.place]
+            from unnest(v_c_turns, v_c_prios) u(place, priority)
+            where u.place = any (v_moved)
+            order by u.place;
+        end if;
+    end if;
+
+    select coalesce(array_agg(l.tid), '{}'), coalesce(sum(l.size), 0), array_agg(l.id) into tids, bytes, v_used
+    from (
+        select t.ctid as tid, t.id, t.size
+        from task t
+        where t.ctid = any (array(select u.tid from unnest(v_c_tids, v_c_turns) u(tid, place) where u.place <> all (v_moved)))
+          and t.id = any (v_c_ids)       -- the place may have been given to another task since it was read
+        for update skip locked
+    ) l;
+
+    -- Turns that got their task leave the line; in hand they are simply used. The others stay.
+    v_used := array(select u.place from unnest(v_c_turns, v_c_ids) u(place, id) where u.id = any (v_used));
+    delete from turn where ctid = any (array(select p_turns[place] from unnest(v_used) place));
+    insert into turn (queue, priority, lane)
+    select p_queue, p_priorities[place], p_lanes[place]
+    from unnest(v_c_turns) place
+    where p_turns[place] is null
+      and place <> all (v_used)
+      and place <> all (v_moved);
+
+    if v_spare is not null and v_spare <> '{}' then
+        -- Only lanes that show no task at all, or may not start one; tasks of kinds that we cannot run count as shown.
+        v_gone := array(
+            select place
+            from unnest(v_spare) place
+            where p_lanes[place] = any (v_over)
+               or not exists (select from task t where t.queue = p_queue and t.lane = p_lanes[place] and t.ctid <> all (tids))
+        );
+        insert into turn (queue, priority, lane)
+        select p_queue, p_priorities[place], p_lanes[place]
+        from unnest(v_spare) place
+        where p_turns[place] is null
+          and place <> all (v_gone);
+        delete from turn where ctid = any (array(select p_turns[place] from unnest(v_gone) place));
+        spare_lanes := array(select p_lanes[place] from unnest(v_gone) place);
+        spare_priorities := array(select p_priorities[place] from unnest(v_gone) place);
+    end if;
+end $$;
+
+-- Moves the locked tasks into leases and answers with them.
+create or replace function take_tasks(
+    p_session uuid, p_number bigint, p_queue text, p_alone text[], p_tids tid[], p_lane_ids bigint[], p_lane_keys text[], p_now timestamptz
+) returns setof advance_row
+language plpgsql as $$
+declare
+    v_rows  advance_row[];
+    v_row   advance_row;
+    v_taken int;
+begin
+    with taken as (
+        delete from task
+        where ctid = any (p_tids)
+        returning *
+    ),
+    sorted as (
+        select *, case when kind = any (p_alone) then id else 0 end as apart
+        from taken
+        order by apart, id
+    ),
+    made as (
+        insert into lease (session, token, number, claimed_at, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, attempts,
+            max_attempts, crashes, depths, parent_ids, ready_ats, sizes, payloads, extras)
+        select
+            p_session, gen_random_uuid(), p_number, p_now, count(*), p_queue,
+            array_agg(s.id), array_agg(s.kind), array_agg(s.enqueued_at),
+            case when bool_or(s.lane <> 0) then array_agg(s.lane) end,
+            case when bool_or(s.priority <> 0) then array_agg(s.priority) end,
+            case when bool_or(s.attempt <> 0) then array_agg(s.attempt) end,
+            case when bool_or(s.max_attempts <> 25) then array_agg(s.max_attempts) end,
+            case when bool_or(s.crashes <> 0) then array_agg(s.crashes) end,
+            case when bool_or(s.depth <> 0) then array_agg(s.depth) end,
+            case when bool_or(s.parent_id is not null) then array_agg(s.parent_id) end,
+            case when bool_or(s.ready_at is not null) then array_agg(s.ready_at) end,
+            case when bool_or(s.size >= 1000) then array_agg(s.size) end,
+            array_agg(s.payload),
+            case when bool_or(s.extra is not null) then array_agg(s.extra) end
+        from sorted s
+        group by s.apart
+        returning *
+    )
+    select array_agg(row(m.id, m.token, m.queue, m.task_ids, m.kinds, m.enqueued_ats, m.lanes, m.priorities, m.attempts, m.max_attempts,
+        m.crashes, m.depths, m.parent_ids, m.payloads, m.extras, p_lane_ids, p_lane_keys, m.sizes::bigint[], null, null, null, null, null, null)::advance_row),
+        sum(m.tasks)
+    into v_rows, v_taken
+    from made m;
+    if v_taken is distinct from cardinality(p_tids) then
+        raise 'claim locked % tasks and took %', cardinality(p_tids), v_taken;
+    end if;
+    foreach v_row in array v_rows loop
+        if v_row.body_ids is not null then   -- sizes were kept, so some payload is large
+            select array_agg(b.task_id), array_agg(b.payload) into v_row.body_ids, v_row.bodies
+            from body b
+            where b.task_id = any (v_row.task_ids);
+        end if;
+        return next v_row;
+    end loop;
+end $$;

@@ -1,0 +1,166 @@
+-- Enqueue: stores tasks and, for those in lanes, marks. Takes no lock that a worker can wait for.
+--
+-- enqueue_many is what our clients call: parallel arrays, checked before they are sent.
+--   p_dues: not before this time; p_delays_ms: not before that long from now; both null: at once.
+--   p_lanes: keys, null for none; p_lane_limits: null leaves the lane's limit as it is.
+-- Returns the ids in the order of the arrays.
+create or replace function enqueue_many(
+    p_kinds        text[],
+    p_payloads     text[],
+    p_queues       text[],
+    p_priorities   smallint[],
+    p_max_attempts smallint[],
+    p_lanes        text[],
+    p_lane_limits  int[],
+    p_delays_ms    bigint[],
+    p_dues         timestamptz[],
+    p_extras       text[],
+    out ids        bigint[]
+)
+language plpgsql
+set search_path from current
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_now timestamptz := clock();
+begin
+    -- Statement 1 writes.
+    with new as materialized (
+        select
+            nextval('task_id_seq') as id,
+            u.place,
+            u.kind,
+            u.payload::json as payload,
+            octet_length(u.payload) as size,
+            u.queue,
+            u.priority,
+            u.max_attempts,
+            lane_id(u.queue, u.lane) as lane,
+            u.lane as lane_key,
+            u.lane_limit,
+            case
+                when u.delay_ms > 0 then v_now + u.delay_ms * interval '1 millisecond'
+                when u.due > v_now then u.due
+            end as due_at,
+            u.extra::json as extra
+        from unnest(p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_lanes, p_lane_limits, p_delays_ms, p_dues, p_extras)
+            with ordinality u(kind, payload, queue, priority, max_attempts, lane, lane_limit, delay_ms, due, extra, place)
+    ),
+    bodies as (
+        insert into body (task_id, payload)
+        select id, payload
+        from new
+        where size >= 1000
+    ),
+    runnable as (
+        insert into task (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra)
+        select id, lane, v_now, size, priority, max_attempts, queue, kind, case when size < 1000 then payload end, extra
+        from new
+        where due_at is null
+    ),
+    scheduled as (
+        insert into later (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra, due_at, lane_key, lane_limit)
+        select id, lane, v_now, size, priority, max_attempts, queue, kind, case when size < 1000 then payload end, extra, due_at, lane_key, lane_limit
+        from new
+        where due_at is not null
+    ),
+    marks as (
+        insert into mark (lane, n, lim, priority, queue, key)
+        select lane, count(*), (array_agg(lane_limit order by place desc) filter (where lane_limit is not null))[1], min(priority), queue, min(lane_key)
+        from new
+        where lane <> 0
+          and due_at is null
+        group by queue, lane
+        order by min(place)
+    )
+    select array_agg(id order by place) into ids from new;
+    -- Statement 2 looks who sleeps: never in the statement that wrote.
+    perform hint_enqueued(ids, p_queues, p_delays_ms, p_dues);
+end $$;
+
+-- Hints for tasks that were just written. A task for later hints only those who would oversleep it.
+create or replace function hint_enqueued(p_ids bigint[], p_queues text[], p_delays_ms bigint[], p_dues timestamptz[]) returns void
+language plpgsql as $$
+begin
+    if current_setting('transaction_isolation') = 'read committed' and not exists (select from sleeper) then
+        return;
+    end if;
+    perform hint(array(
+        select distinct u.queue
+        from unnest(p_queues, p_delays_ms, p_dues) u(queue, delay_ms, due)
+        where coalesce(u.due, clock() + u.delay_ms * interval '1 millisecond', '-infinity')
+            < coalesce((select max(s.idle_until) from sleeper s where s.queue = u.queue), 'infinity')
+    ));
+end $$;
+
+-- Bulk enqueue, before COPY: hands out ids, lane ids and the database's time.
+create or replace function bulk_begin(p_tasks int, p_queues text[], p_lanes text[], out ids bigint[], out lanes bigint[], out at timestamptz)
+language plpgsql
+set search_path from current
+as $$
+begin
+    ids := array(select nextval('task_id_seq') from generate_series(1, p_tasks));
+    lanes := array(select lane_id(u.queue, u.key) from unnest(p_queues, p_lanes) with ordinality u(queue, key, place) order by u.place);
+    at := clock();
+end $$;
+
+-- Bulk enqueue, after COPY: marks, then hints.
+create or replace function bulk_end(
+    p_mark_queues text[], p_mark_keys text[], p_mark_counts int[], p_mark_limits int[], p_mark_priorities smallint[],
+    p_queues text[]
+) returns void
+language plpgsql
+set search_path from current
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    insert into mark (lane, n, lim, priority, queue, key)
+    select lane_id(u.queue, u.key), u.n, u.lim, u.priority, u.queue, u.key
+    from unnest(p_mark_queues, p_mark_keys, p_mark_counts, p_mark_limits, p_mark_priorities) u(queue, key, n, lim, priority);
+    perform hint(p_queues);
+end $$;
+
+-- The public face: one task, from psql, a trigger or any driver, inside the caller's transaction.
+--   select laneway.enqueue(kind => 'mail.receipt', payload => '{"order": 7}', lane => 'customer:7');
+create or replace function enqueue(
+    kind         text,
+    payload      json        default '{}',
+    queue        text        default 'default',
+    lane         text        default null,
+    lane_limit   int         default null,        -- null leaves it as it is; 1 for a new lane
+    priority     int         default 0,           -- lower runs first
+    delay        interval    default null,
+    due_at       timestamptz default null,
+    max_attempts int         default 25,
+    timeout      interval    default null,
+    retry        jsonb       default null,        -- {"exponential": {"first_ms": 1000, "cap_ms": 60000, "jitter_percent": 20}} or {"list": {"delays_ms": [100, 5000]}}
+    tags         text[]      default null,
+    trace        jsonb       default null
+) returns bigint
+language plpgsql
+set search_path from current
+as $$
+declare
+    v_extra jsonb;
+begin
+    perform check_input(enqueue.kind, enqueue.payload::text, enqueue.queue, enqueue.lane, enqueue.lane_limit, enqueue.priority,
+        enqueue.delay, enqueue.due_at, enqueue.max_attempts, enqueue.timeout, enqueue.retry, enqueue.tags);
+    v_extra := jsonb_strip_nulls(jsonb_build_object(
+        'timeout_ms', (extract(epoch from enqueue.timeout) * 1000)::bigint,
+        'retry', enqueue.retry,
+        'tags', to_jsonb(enqueue.tags),
+        'trace', enqueue.trace
+    ));
+    return (enqueue_many(
+        p_kinds => array[enqueue.kind],
+        p_payloads => array[enqueue.payload::text],
+        p_queues => array[enqueue.queue],
+        p_priorities => array[enqueue.priority::smallint],
+        p_max_attempts => array[enqueue.max_attempts::smallint],
+        p_lanes => array[enqueue.lane],
+        p_lane_limits => array[enqueue.lane_limit],
+        p_delays_ms => array[(extract(epoch from enqueue.delay) * 1000)::bigint],
+        p_dues => array[enqueue.due_at],
+        p_extras => array[nullif(v_extra, '{}')::text]
+    ))[1];
+end $$;

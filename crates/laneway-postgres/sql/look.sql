@@ -1,0 +1,152 @@
+-- Looking at tasks, wherever they are. Each view has the columns of the type task_view.
+
+create or replace view pending_view as
+select
+    t.id, t.kind, t.queue, l.key as lane, t.priority, 'pending' as state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
+    t.enqueued_at, null::timestamptz as due_at, null::timestamptz as started_at, null::timestamptz as ended_at, null::uuid as session,
+    coalesce(t.payload, (select b.payload from body b where b.task_id = t.id)) as payload, t.extra, null::json as result,
+    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error, false as cancel_requested
+from task t
+left join lane l on l.id = t.lane;
+
+create or replace view later_view as
+select
+    t.id, t.kind, t.queue, t.lane_key as lane, t.priority, 'later' as state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
+    t.enqueued_at, t.due_at, null::timestamptz as started_at, null::timestamptz as ended_at, null::uuid as session,
+    coalesce(t.payload, (select b.payload from body b where b.task_id = t.id)) as payload, t.extra, null::json as result,
+    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error, false as cancel_requested
+from later t;
+
+create or replace view leased_view as
+select
+    t.id, t.kind, l.queue, n.key as lane, coalesce(t.priority, 0::smallint) as priority, 'leased' as state, coalesce(t.attempt, 0) + 1 as attempt,
+    coalesce(t.max_attempts, 25::smallint) as max_attempts, coalesce(t.crashes, 0::smallint) as crashes, t.parent_id, coalesce(t.depth, 0::smallint) as depth,
+    t.enqueued_at, null::timestamptz as due_at, l.claimed_at as started_at, null::timestamptz as ended_at, l.session,
+    coalesce(t.payload, (select b.payload from body b where b.task_id = t.id)) as payload, t.extra, null::json as result,
+    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error,
+    exists (select from cancel_request c where c.task_id = t.id) as cancel_requested
+from lease l
+cross join lateral unnest(l.task_ids, l.lanes, l.enqueued_ats, l.parent_ids, l.priorities, l.attempts, l.max_attempts, l.crashes, l.depths, l.kinds, l.payloads, l.extras)
+    t(id, lane, enqueued_at, parent_id, priority, attempt, max_attempts, crashes, depth, kind, payload, extra)
+left join lane n on n.id = t.lane
+where not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids));
+
+create or replace view ended_view as
+select
+    t.id, t.kind, t.queue, n.key as lane, t.priority, t.state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
+    t.enqueued_at, null::timestamptz as due_at, t.started_at, t.ended_at, null::uuid as session, t.payload, t.extra, t.result,
+    coalesce(t.error, (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1)) as error, false as cancel_requested
+from ended t
+left join lane n on n.id = t.lane;
+
+create or replace view ended_plain_view as
+select
+    t.id, t.kind, p.queue, n.key as lane, coalesce(t.priority, 0::smallint) as priority, 'completed' as state, 1 as attempt,
+    coalesce(t.max_attempts, 25::smallint) as max_attempts, 0::smallint as crashes, null::bigint as parent_id, 0::smallint as depth,
+    t.enqueued_at, null::timestamptz as due_at, coalesce(t.started_at, p.started_at) as started_at, p.ended_at, null::uuid as session, null::json as payload,
+    null::json as extra, null::json as result, null as error, false as cancel_requested, p.lowest_id
+from ended_plain p
+cross join lateral unnest(p.task_ids, p.kinds, p.enqueued_ats, p.lanes, p.priorities, p.max_attempts, p.started_ats)
+    t(id, kind, enqueued_at, lane, priority, max_attempts, started_at)
+left join lane n on n.id = t.lane;
+
+create or replace function get_task(p_task bigint) returns setof task_view
+language plpgsql
+set search_path from current
+as $$
+begin
+    return query
+        select v.* from pending_view v where v.id = p_task
+        union all
+        select v.* from later_view v where v.id = p_task
+        union all
+        select v.* from leased_view v where v.id = p_task
+        union all
+        select v.* from ended_view v where v.id = p_task
+        union all
+        select v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
+            v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested
+        from ended_plain_view v
+        where v.lowest_id between p_task - 16383 and p_task
+          and v.id = p_task
+        limit 1;
+end $$;
+
+-- One page. Lists by id go on after p_id; `later` and `ended` after (p_at, p_id), so that rows of one instant are neither
+-- skipped nor repeated.
+create or replace function list_tasks(p_place text, p_queue text, p_at timestamptz, p_id bigint, p_limit int) returns setof task_view
+language plpgsql
+set search_path from current
+as $$
+begin
+    case p_place
+    when 'pending' then
+        return query
+            select v.* from pending_view v
+            where (p_queue is null or v.queue = p_queue) and v.id > coalesce(p_id, 0)
+            order by v.id
+            limit p_limit;
+    when 'later' then
+        return query
+            select v.* from later_view v
+            where (p_queue is null or v.queue = p_queue) and (p_id is null or (v.due_at, v.id) > (p_at, p_id))
+            order by v.due_at, v.id
+            limit p_limit;
+    when 'leased' then
+        return query
+            select v.* from leased_view v
+            where (p_queue is null or v.queue = p_queue) and v.id > coalesce(p_id, 0)
+            order by v.id
+            limit p_limit;
+    when 'ended' then
+        return query
+            select e.*
+            from (
+                (select v.* from ended_view v
+                where (p_queue is null or v.queue = p_queue) and (p_id is null or (v.ended_at, v.id) < (p_at, p_id))
+                order by v.ended_at desc, v.id desc
+                limit p_limit)
+                union all
+                (select v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
+                    v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested
+                from ended_plain_view v
+                where (p_queue is null or v.queue = p_queue) and (p_id is null or v.ended_at <= p_at and (v.ended_at, v.id) < (p_at, p_id))
+                order by v.ended_at desc, v.id desc
+                limit p_limit)
+            ) e
+            order by e.ended_at desc, e.id desc
+            limit p_limit;
+    else
+        return;    -- `waiting`: nothing waits before there are families
+    end case;
+end $$;
+
+create or replace function count_tasks() returns table (queue text, state text, tasks bigint)
+language sql
+set search_path from current
+as $$
+    select c.queue, c.state, sum(c.tasks)::bigint
+    from (
+        select t.queue, 'pending' as state, count(*) as tasks from task t group by t.queue
+        union all
+        select t.queue, 'later', count(*) from later t group by t.queue
+        union all
+        select l.queue, 'leased', sum(l.tasks - coalesce((select sum(cardinality(s.task_ids)) from settled s where s.lease_id = l.id), 0)) from lease l group by l.queue
+        union all
+        select e.queue, e.state, count(*) from ended e group by e.queue, e.state
+        union all
+        select e.queue, 'completed', sum(e.tasks) from ended_plain e group by e.queue
+    ) c
+    group by c.queue, c.state
+    having sum(c.tasks) > 0
+$$;
+
+create or replace function list_workers()
+returns table (session uuid, name text, queues text[], slots int, free int, memory_percent smallint, draining boolean, started_at timestamptz, seen_at timestamptz)
+language sql
+set search_path from current
+as $$
+    select w.session, w.name, w.queues, w.slots, w.free, w.memory_percent, w.draining, w.started_at, w.seen_at
+    from worker w
+    order by w.started_at, w.session
+$$;

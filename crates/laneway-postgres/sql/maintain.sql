@@ -1,0 +1,56 @@
+-- Prepares a partition of history for today and the two days to come. Days that cannot be prepared now (somebody else is
+-- doing it, or rows of that day have already landed beside it) are left to the partition for other days.
+create or replace function prepare_days() returns void
+language plpgsql
+set search_path from current
+as $$
+declare
+    v_day   date;
+    v_table text;
+    v_name  text;
+begin
+    foreach v_table in array array['ended', 'ended_plain'] loop
+        for v_day in select (clock() at time zone 'utc')::date + n from generate_series(0, 2) n loop
+            v_name := v_table || to_char(v_day, '_YYYYMMDD');
+            continue when to_regclass(current_schema() || '.' || v_name) is not null;
+            begin
+                execute format('create table %I partition of %I for values from (%L) to (%L)',
+                    v_name, v_table, v_day::timestamp at time zone 'utc', (v_day + 1)::timestamp at time zone 'utc');
+            exception when duplicate_table or check_violation or lock_not_available or invalid_object_definition then
+                null;
+            end;
+        end loop;
+    end loop;
+end $$;
+
+-- Removes lanes that have been empty for ten minutes and that nobody has set up. The same bucket lock as take-up, and a look
+-- in a new statement after the lanes are locked.
+create or replace function remove_idle_lanes(p_max int) returns int
+language plpgsql
+set search_path from current
+as $$
+declare
+    v_idle    bigint[];
+    v_removed int;
+begin
+    v_idle := array(
+        select l.id
+        from lane l
+        where l.issued = 0
+          and not l.own
+          and not l.halts
+          and l.interval_ms = 0
+          and l.used_at < clock() - interval '10 minutes'
+        order by l.id
+        limit p_max
+        for update skip locked
+    );
+    delete from lane l
+    where l.id = any (v_idle)
+      and l.issued = 0
+      and pg_try_advisory_xact_lock(1281452377, (hashtext(l.queue) & -64 | (l.id & 63))::int)
+      and not exists (select from task t where t.queue = l.queue and t.lane = l.id)
+      and not exists (select from mark m where m.queue = l.queue and m.lane = l.id);
+    get diagnostics v_removed = row_count;
+    return v_removed;
+end $$;

@@ -1,0 +1,149 @@
+-- What an outcome means for its task. A request to cancel ends what would otherwise run again; spent attempts and
+-- repeated crashes are failures.
+create or replace function verdict_of(p_outcome text, p_attempt smallint, p_max_attempts smallint, p_crashes smallint, p_cancel boolean) returns text
+language sql immutable parallel safe as $$
+    select case
+        when p_outcome in ('completed', 'failed', 'cancelled') then p_outcome
+        when p_cancel then 'cancelled'
+        when p_outcome = 'retry' and p_attempt + 1 >= p_max_attempts then 'failed'
+        when p_outcome in ('retry', 'snooze') then 'later'
+        when p_outcome = 'crash' and p_crashes + 1 >= 3 then 'failed'
+        else 'pending'
+    end
+$$;
+
+-- Records how attempts ended: the one way on from a lease, for settle, give-back and sweep alike.
+--
+-- Writes each task to where its verdict puts it, and returns the turns of lanes that are free now. The caller holds
+-- the lease and has computed the verdicts.
+create or replace function record_ends(
+    p_ends ending[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[]
+)
+language plpgsql as $$
+declare
+    v_now      timestamptz := clock();
+    v_verdicts text[] := array(select distinct e.verdict from unnest(p_ends) e);
+    v_laned    boolean := exists (select from unnest(p_ends) e where e.lane <> 0);
+begin
+    if v_verdicts && array['completed', 'failed', 'cancelled'] then
+        perform record_history(p_ends, v_now);
+    end if;
+    if 'later' = any (v_verdicts) then
+        perform record_later(p_ends, v_now);
+    end if;
+    if 'pending' = any (v_verdicts) then
+        perform record_back(p_ends);
+    end if;
+    if v_laned then
+        if 'failed' = any (v_verdicts) then
+            insert into halt (lane, task_id, at)
+            select e.lane, e.id, v_now
+            from unnest(p_ends) e
+            join lane l on l.id = e.lane and l.halts
+            where e.verdict = 'failed';
+        end if;
+        -- Back-off in an ordered lane keeps the turn, and what is pending has its turn bound to it.
+        select array_agg(e.queue), array_agg(e.lane), array_agg(e.priority) into hand_queues, hand_lanes, hand_priorities
+        from unnest(p_ends) e
+        left join later l on e.verdict = 'later' and l.id = e.id
+        where e.lane <> 0
+          and e.verdict <> 'pending'
+          and l.holds_turn is not true;
+    end if;
+end $$;
+
+-- Tasks that have ended. Plain successes of one settle share a row; ids in it lie within 16384 of each other.
+create or replace function record_history(p_ends ending[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, started_ats)
+    select p_now, min(e.started_at), min(e.id), count(*), e.queue, array_agg(e.id), array_agg(e.kind), array_agg(e.enqueued_at),
+        case when bool_or(e.lane <> 0) then array_agg(e.lane) end,
+        case when bool_or(e.priority <> 0) then array_agg(e.priority) end,
+        case when bool_or(e.max_attempts <> 25) then array_agg(e.max_attempts) end,
+        case when min(e.started_at) <> max(e.started_at) then array_agg(e.started_at) end
+    from unnest(p_ends) e
+    where e.verdict = 'completed'
+      and e.result is null
+      and e.attempt = 0
+      and e.crashes = 0
+      and e.parent_id is null
+    group by e.queue, e.id >> 14;
+
+    insert into ended (id, lane, enqueued_at, started_at, ended_at, parent_id, priority, attempt, max_attempts, crashes, depth, state, queue, kind, payload, extra, result, error)
+    select
+        e.id, e.lane, e.enqueued_at, e.started_at, p_now, e.parent_id, e.priority,
+        -- Give-backs and crashes charge nothing, even when they are the end.
+        e.attempt + (e.started_at is not null and e.outcome not in ('back', 'crash'))::int,
+        e.max_attempts, e.crashes + (e.outcome = 'crash')::int, e.depth, e.verdict, e.queue, e.kind,
+        coalesce(e.payload, (select b.payload from body b where b.task_id = e.id)),
+        e.extra, e.result,
+        case
+            when e.verdict = 'failed' and e.outcome = 'crash' then 'the worker died 3 times while it ran this task'
+            when e.verdict = 'cancelled' then coalesce(e.report, 'cancelled')
+            else e.report
+        end
+    from unnest(p_ends) e
+    where e.verdict in ('completed', 'failed', 'cancelled')
+      and (e.verdict <> 'completed' or e.result is not null or e.attempt <> 0 or e.crashes <> 0 or e.parent_id is not null);
+
+    delete from body
+    where task_id = any (array(
+        select e.id
+        from unnest(p_ends) e
+        where e.size >= 1000
+          and e.verdict in ('completed', 'failed', 'cancelled')
+    ));
+    if exists (select from cancel_request) then
+        delete from cancel_request
+        where task_id = any (array(select e.id from unnest(p_ends) e where e.verdict in ('completed', 'failed', 'cancelled')));
+    end if;
+end $$;
+
+-- Tasks that run again later, and the errors that made them.
+create or replace function record_later(p_ends ending[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+    insert into later (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra,
+        due_at, holds_turn, lane_key)
+    select
+        e.id, e.lane, e.enqueued_at, e.ready_at, e.parent_id, e.size, e.priority, e.attempt + (e.outcome = 'retry')::int, e.max_attempts, e.crashes,
+        e.depth, e.queue, e.kind, e.payload, e.extra,
+        p_now + e.delay_ms * interval '1 millisecond', coalesce(l.lim = 1, false), l.key
+    from unnest(p_ends) e
+    left join lane l on l.id = e.lane
+    where e.verdict = 'later';
+
+    insert into failure (task_id, attempt, at, error)
+    select e.id, e.attempt + 1, p_now, e.report
+    from unnest(p_ends) e
+    where e.verdict = 'later'
+      and e.outcome = 'retry';
+end $$;
+
+-- Tasks that are runnable again, in their old place and, in a lane, with the turn that they had.
+create or replace function record_back(p_ends ending[]) returns void
+language plpgsql as $$
+begin
+    insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra)
+    select e.id, e.lane, e.enqueued_at, e.ready_at, e.parent_id, e.size, e.priority, e.attempt, e.max_attempts,
+        e.crashes + (e.outcome = 'crash')::int, e.depth, e.queue, e.kind, e.payload, e.extra
+    from unnest(p_ends) e
+    where e.verdict = 'pending';
+
+    -- Numbers far below those of the sequence: in front of all others of the same priority, oldest first.
+    insert into turn (queue, priority, seq, lane, task_id)
+    select e.queue, e.priority, e.id - 4611686018427387904, e.lane, e.id
+    from unnest(p_ends) e
+    where e.verdict = 'pending'
+      and e.lane <> 0;
+end $$;
+
+-- Puts turns back: at the end of the line.
+create or replace function put_back(p_queues text[], p_lanes bigint[], p_priorities smallint[]) returns void
+language plpgsql as $$
+begin
+    insert into turn (queue, priority, lane)
+    select h.queue, h.priority, h.lane
+    from unnest(p_queues, p_lanes, p_priorities) h(queue, lane, priority);
+end $$;

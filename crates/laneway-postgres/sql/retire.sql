@@ -1,0 +1,53 @@
+-- Gives up turns that found nothing to do: the caller has them in hand, one entry per turn.
+--
+-- 1 lock the lanes, 2 look again in a new statement, 3 retire. A task that was committed after the caller looked
+-- is seen in 2; one that is committed later has a mark whose take-up waits for nothing, but will find the lane
+-- with a turn less. Looking and locking in one statement would share a snapshot and strand that task.
+-- Turns of lanes that are locked elsewhere go back into the line.
+create or replace function retire(p_queue text, p_lanes bigint[], p_priorities smallint[]) returns void
+language plpgsql as $$
+declare
+    v_locked bigint[];
+    v_lanes  bigint[];
+    v_drops  int[];
+begin
+    v_locked := array(
+        select l.id
+        from lane l
+        where l.id = any (p_lanes)
+        order by l.id
+        for update skip locked
+    );
+
+    select array_agg(d.lane), array_agg(d.drops) into v_lanes, v_drops
+    from (
+        select
+            s.lane,
+            case
+                when l.halts and exists (select from halt h where h.lane = s.lane) then s.spare
+                else least(s.spare, greatest(l.issued - l.lim, s.spare - (
+                    select count(*)
+                    from (select from task t where t.queue = p_queue and t.lane = s.lane limit s.spare) visible
+                ), 0))
+            end as drops
+        from (select u.lane, count(*)::int as spare from unnest(p_lanes) u(lane) where u.lane = any (v_locked) group by u.lane) s
+        join lane l on l.id = s.lane
+    ) d
+    where d.drops > 0;
+
+    update lane l
+    set issued = l.issued - d.drops,
+        used_at = clock()
+    from unnest(v_lanes, v_drops) d(lane, drops)
+    where l.id = d.lane;
+
+    insert into turn (queue, priority, lane)
+    select p_queue, k.priority, k.lane
+    from (
+        select u.lane, u.priority, u.place, row_number() over (partition by u.lane order by u.place) as number
+        from unnest(p_lanes, p_priorities) with ordinality u(lane, priority, place)
+    ) k
+    left join unnest(v_lanes, v_drops) d(lane, drops) on d.lane = k.lane
+    where k.number > coalesce(d.drops, 0)
+    order by k.place;
+end $$;

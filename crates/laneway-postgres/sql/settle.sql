@@ -1,0 +1,227 @@
+-- Settles attempts: one entry per task in parallel arrays; a task id of null stands for "every task of this lease that is
+-- not yet settled has completed, without a result".
+--
+-- 1 lock the leases, 2 look in a new statement what is already settled, 3 record, 4 close leases. A lease that is gone, or
+-- shows another token or session, makes the verdict `stale`; a task that was settled before, `already`; neither changes
+-- anything. p_again: the caller repeats a call whose answer it lost, so a missing lease means that it was recorded.
+--
+-- Returns one verdict per entry, and the turns that are free now.
+create or replace function settle_all(
+    p_session  uuid,
+    p_again    boolean,
+    p_leases   bigint[],
+    p_tokens   uuid[],
+    p_tasks    bigint[],
+    p_outcomes text[],
+    p_delays   bigint[],
+    p_reports  text[],
+    p_results  text[],
+    out verdicts text[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[]
+)
+language plpgsql as $$
+declare
+    v_locked  bigint[];
+    v_plain   bigint[];
+    v_places  bigint[];
+    v_ends    ending[];
+    v_asked   bigint[] := '{}';
+    v_hand    record;
+begin
+    v_locked := array(
+        select l.id
+        from lease l
+        where l.id = any (p_leases)
+          and l.session = p_session
+        order by l.id
+        for update
+    );
+
+    -- Whole leases of plain successes, the ordinary case, go into history as they are.
+    v_plain := array(
+        select l.id
+        from unnest(p_leases, p_tokens, p_tasks) i(lease, token, task)
+        join lease l on l.id = i.lease and l.token = i.token
+        where i.task is null
+          and l.id = any (v_locked)
+          and l.attempts is null
+          and l.crashes is null
+          and l.parent_ids is null
+          and l.task_ids[l.tasks] - l.task_ids[1] < 16384
+          and not exists (select from settled s where s.lease_id = l.id)
+    );
+    if v_plain <> '{}' then
+        select * into v_hand from settle_plain(v_plain);
+        hand_queues := v_hand.hand_queues;
+        hand_lanes := v_hand.hand_lanes;
+        hand_priorities := v_hand.hand_priorities;
+        if cardinality(v_plain) = cardinality(p_leases) then
+            verdicts := array_fill('completed'::text, array[cardinality(p_leases)]);
+            return;
+        end if;
+    end if;
+
+    if exists (select from cancel_request) then
+        v_asked := array(
+            select c.task_id
+            from cancel_request c
+            where c.task_id = any (array(select t.id from lease l, unnest(l.task_ids) t(id) where l.id = any (v_locked)))
+        );
+    end if;
+
+    with item as materialized (
+        select i.*
+        from unnest(p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results)
+            with ordinality i(lease, token, task, outcome, delay_ms, report, result, place)
+        where i.lease = any (v_locked)
+          and i.lease <> all (v_plain)
+    ),
+    open as materialized (
+        select l.id as lease, l.token, l.queue, l.claimed_at, t.*
+        from lease l
+        cross join lateral unnest(l.task_ids, l.lanes, l.enqueued_ats, l.ready_ats, l.parent_ids, l.sizes, l.priorities, l.attempts,
+            l.max_attempts, l.crashes, l.depths, l.kinds, l.payloads, l.extras)
+            t(id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, kind, payload, extra)
+        where l.id in (select lease from item)
+          and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+    ),
+    chosen as materialized (
+        select distinct on (m.id) m.*
+        from (
+            select o.*, i.outcome, i.delay_ms, i.report, i.result, i.place from open o join item i on i.lease = o.lease and i.task = o.id and i.token = o.token
+            union all
+            select o.*, 'completed', null, null, null, i.place from open o join item i on i.lease = o.lease and i.task is null and i.token = o.token
+        ) m
+        order by m.id, m.place
+    )
+    select
+        array_agg(row(c.id, coalesce(c.lane, 0), c.enqueued_at, c.ready_at, c.parent_id, coalesce(c.size, octet_length(c.payload::text)),
+            coalesce(c.priority, 0), coalesce(c.attempt, 0), coalesce(c.max_attempts, 25), coalesce(c.crashes, 0), coalesce(c.depth, 0),
+            c.queue, c.kind, c.payload, c.extra, c.claimed_at, c.outcome,
+            verdict_of(c.outcome, coalesce(c.attempt, 0::smallint), coalesce(c.max_attempts, 25::smallint), coalesce(c.crashes, 0::smallint), c.id = any (v_asked)),
+            c.delay_ms, c.report, c.result::json)::ending order by c.id),
+        array_agg(c.place order by c.id)
+    into v_ends, v_places
+    from chosen c;
+
+    verdicts := array(
+        select case
+            when i.lease = any (v_plain) then 'completed'
+            when e.verdict is not null then e.verdict
+            when s.token = i.token and (i.task is null or i.task = any (s.task_ids)) then 'already'
+            when p_again and s.id is null and w.session is not null then 'already'
+            else 'stale'
+        end
+        from unnest(p_leases, p_tokens, p_tasks) with ordinality i(lease, token, task, place)
+        left join lease s on s.id = i.lease and s.session = p_session
+        left join worker w on w.session = p_session
+        left join (
+            select distinct on (v.place) v.place, t.verdict
+            from unnest(v_places) with ordinality v(place, n)
+            join unnest(v_ends) with ordinality t(id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth,
+                queue, kind, payload, extra, started_at, outcome, verdict, delay_ms, report, result, n) on t.n = v.n
+        ) e on e.place = i.place
+        order by i.place
+    );
+    if v_ends is null then
+        return;
+    end if;
+
+    select * into v_hand from record_ends(v_ends);
+    hand_queues := hand_queues || v_hand.hand_queues;
+    hand_lanes := hand_lanes || v_hand.hand_lanes;
+    hand_priorities := hand_priorities || v_hand.hand_priorities;
+    perform close_leases(v_locked, v_ends);
+end $$;
+
+-- Leases whose tasks are all plain successes: history takes their arrays as they are.
+create or replace function settle_plain(
+    p_leases bigint[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[]
+)
+language plpgsql as $$
+begin
+    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts)
+    select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts
+    from lease l
+    where l.id = any (p_leases);
+
+    if exists (select from lease l where l.id = any (p_leases) and l.lanes is not null) then
+        select array_agg(l.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)) into hand_queues, hand_lanes, hand_priorities
+        from lease l
+        cross join lateral unnest(l.lanes, l.priorities) t(lane, priority)
+        where l.id = any (p_leases)
+          and t.lane <> 0;
+    end if;
+
+    if exists (select from lease l where l.id = any (p_leases) and l.sizes is not null) then
+        delete from body
+        where task_id = any (array(select t.id from lease l, unnest(l.task_ids) t(id) where l.id = any (p_leases)));
+    end if;
+    if exists (select from cancel_request) then
+        delete from cancel_request
+        where task_id = any (array(select t.id from lease l, unnest(l.task_ids) t(id) where l.id = any (p_leases)));
+    end if;
+    delete from lease where id = any (p_leases);
+end $$;
+
+-- Leases without open tasks go; of the others we remember what is settled.
+create or replace function close_leases(p_leases bigint[], p_ends ending[]) returns void
+language plpgsql as $$
+declare
+    v_closed bigint[];
+begin
+    insert into settled (lease_id, task_ids)
+    select l.id, array_agg(t.id)
+    from lease l
+    cross join lateral unnest(l.task_ids) t(id)
+    where l.id = any (p_leases)
+      and t.id = any (array(select e.id from unnest(p_ends) e))
+    group by l.id;
+
+    v_closed := array(
+        select l.id
+        from lease l
+        where l.id = any (p_leases)
+          and l.tasks = (select sum(cardinality(s.task_ids)) from settled s where s.lease_id = l.id)
+    );
+    if v_closed <> '{}' then
+        delete from settled where lease_id = any (v_closed);
+        delete from lease where id = any (v_closed);
+    end if;
+end $$;
+
+-- The public face: settles one attempt inside the caller's transaction, so that its effects happen exactly once.
+--   select laneway.settle(session, lease, token, task, 'completed', result => '{"sent": true}');
+-- Outcomes: completed, retry (delay, error), snooze (delay), failed (error), cancelled (error), back.
+-- The caller's transaction may last: freed turns are always put back into the line, for a claim to retire.
+create or replace function settle(
+    session uuid,
+    lease   bigint,
+    token   uuid,
+    task    bigint,
+    outcome text,
+    delay   interval default '0',
+    error   text     default null,
+    result  json     default null
+) returns text
+language plpgsql
+set search_path from current
+as $$
+declare
+    v_settled record;
+begin
+    if settle.outcome not in ('completed', 'retry', 'snooze', 'failed', 'cancelled', 'back') then
+        perform refuse('invalid_name', format('outcome `%s` is unknown; one of: completed, retry, snooze, failed, cancelled, back', settle.outcome));
+    elsif settle.task is null then
+        perform refuse('invalid_id', 'task is null; name the task to settle');
+    end if;
+    select * into v_settled
+    from settle_all(settle.session, false, array[settle.lease], array[settle.token], array[settle.task], array[settle.outcome],
+        array[greatest(extract(epoch from settle.delay) * 1000, 0)::bigint], array[left(coalesce(settle.error, settle.outcome), 65536)], array[settle.result::text]);
+    perform put_back(v_settled.hand_queues, v_settled.hand_lanes, v_settled.hand_priorities);
+    perform hint(v_settled.hand_queues || array(
+        select t.queue from task t where t.id = settle.task
+        union all
+        select l.queue from later l where l.id = settle.task
+    ));
+    return v_settled.verdicts[1];
+end $$;

@@ -1,0 +1,191 @@
+-- Takes up marks: makes or wakes lanes, and issues the turns that they are short of.
+--
+-- 1 lock marks, 2 make missing lanes, 3 lock lanes, 4 issue. Each is a statement of its own: what is computed
+-- in 4 must see the lane as it was locked in 3. Whatever is locked by others is skipped, and its mark stays.
+-- The lane is locked even when nothing is to be issued: otherwise a turn that is being retired elsewhere, on the
+-- ground that the lane is empty, would leave this mark's task without any turn.
+--
+-- Marks from p_after on, at most p_max. Returns the id of the last mark that was seen, null when none was there.
+create or replace function take_up(p_queue text, p_after bigint, p_max int) returns bigint
+language plpgsql as $$
+declare
+    v_marks      bigint[];
+    v_mark_lanes bigint[];
+    v_counts     int[];
+    v_limits     int[];
+    v_priorities smallint[];
+    v_keys       text[];
+    v_locked     bigint[];
+    v_done       bigint[];
+begin
+    select array_agg(m.id), array_agg(m.lane), array_agg(m.n), array_agg(m.lim), array_agg(m.priority), array_agg(m.key)
+    into v_marks, v_mark_lanes, v_counts, v_limits, v_priorities, v_keys
+    from (
+        select id, lane, n, lim, priority, key
+        from mark
+        where queue = p_queue
+          and id > p_after
+        order by id
+        limit p_max
+        for update skip locked
+    ) m;
+    if v_marks is null then
+        return null;
+    end if;
+
+    -- Inserting waits for an uncommitted insert of the same key, so only the holder of the key's bucket inserts.
+    -- Buckets, because a lock per lane would fill the server's lock table.
+    if exists (select from unnest(v_mark_lanes) m(lane) where not exists (select from lane l where l.id = m.lane)) then
+        insert into lane (id, lim, queue, key, used_at)
+        select m.lane, 1, p_queue, min(m.key), clock()
+        from unnest(v_mark_lanes, v_keys) m(lane, key)
+        where not exists (select from lane l where l.id = m.lane)
+          and (m.lane & 63) in (
+              select bucket
+              from (select distinct b.lane & 63 as bucket from unnest(v_mark_lanes) b(lane)) buckets
+              where pg_try_advisory_xact_lock(1281452377, (hashtext(p_queue) & -64 | buckets.bucket)::int)
+          )
+        group by m.lane
+        order by m.lane
+        on conflict do nothing;
+    end if;
+
+    v_locked := array(
+        select l.id
+        from lane l
+        where l.id = any (v_mark_lanes)
+        order by l.id
+        for update skip locked
+    );
+
+    v_done := issue_turns(p_queue, v_locked, v_marks, v_mark_lanes, v_counts, v_limits, v_priorities);
+    delete from mark
+    where queue = p_queue
+      and id = any (v_done);
+    return v_marks[cardinality(v_marks)];
+end $$;
+
+-- Issues turns for the marks of lanes that the caller has locked, and returns the marks that are dealt with.
+-- A mark stays when its task is more urgent than others of its lane and the lane's turns are all out: it is
+-- needed again to move one of them up when it is back in line.
+create or replace function issue_turns(
+    p_queue text, p_locked bigint[], p_marks bigint[], p_lanes bigint[], p_counts int[], p_limits int[], p_priorities smallint[]
+) returns bigint[]
+language plpgsql as $$
+declare
+    v_ids       bigint[];
+    v_issue     int[];
+    v_new       smallint[];
+    v_lims      int[];
+    v_slowest   smallint[];
+    v_late      bigint[];
+    v_waiting   bigint[] := '{}';
+begin
+    select
+        array_agg(g.lane order by g.first),
+        array_agg(case
+            when g.halted then 0
+            -- A higher limit: those already in the lane, whose marks are gone, want turns too.
+            when g.new_lim > g.lim then least(greatest(g.new_lim - g.issued, 0), greatest(g.n, g.backlog))
+            else least(greatest(g.new_lim - g.issued, 0), g.n)
+        end order by g.first),
+        array_agg(g.priority order by g.first),
+        array_agg(g.new_lim order by g.first),
+        array_agg(greatest(g.slowest, g.least_urgent) order by g.first)
+    into v_ids, v_issue, v_new, v_lims, v_slowest
+    from (
+        select
+            m.lane, min(m.id) as first, sum(m.n) as n, min(m.priority) as priority, max(m.priority) as least_urgent,
+            l.lim, l.issued, l.slowest, n.new_lim,
+            l.halts and exists (select from halt h where h.lane = m.lane) as halted,
+            case when n.new_lim > l.lim then (
+                select count(*) from (
+                    select from task t where t.queue = p_queue and t.lane = m.lane limit greatest(n.new_lim - l.issued, 0)
+                ) b
+            ) end as backlog
+        from unnest(p_marks, p_lanes, p_counts, p_priorities) m(id, lane, n, priority)
+        join lane l on l.id = m.lane
+        cross join lateral (
+            select case when l.own then l.lim else coalesce((
+                select u.lim
+                from unnest(p_lanes, p_limits) with ordinality u(lane, lim, place)
+                where u.lane = m.lane
+                  and u.lim is not null
+                order by u.place desc
+                limit 1
+            ), l.lim) end as new_lim
+        ) n
+        where m.lane = any (p_locked)
+        group by m.lane, l.id, n.new_lim
+    ) g;
+    if v_ids is null then
+        return '{}';
+    end if;
+
+    update lane l
+    set issued = l.issued + i.n,
+        lim = i.lim,
+        slowest = i.slowest,
+        used_at = clock()
+    from unnest(v_ids, v_issue, v_lims, v_slowest) i(lane, n, lim, slowest)
+    where l.id = i.lane
+      and (i.n > 0 or i.lim <> l.lim or i.slowest > l.slowest);
+
+    insert into turn (queue, priority, lane)
+    select p_queue, i.priority, i.lane
+    from unnest(v_ids, v_issue, v_new) with ordinality i(lane, n, priority, place)
+    cross join lateral generate_series(1, i.n)
+    order by i.place;
+
+    v_late := array(
+        select i.lane
+        from unnest(v_ids, v_issue, v_new, v_slowest) i(lane, n, priority, slowest)
+        where i.n = 0
+          and i.priority < i.slowest
+    );
+    if v_late <> '{}' then
+        v_waiting := move_up(p_queue, v_late, p_lanes, p_priorities);
+    end if;
+    return array(
+        select m.id
+        from unnest(p_marks, p_lanes) m(id, lane)
+        where m.lane = any (v_ids)
+          and m.lane <> all (v_waiting)
+    );
+end $$;
+
+-- Moves a turn of each of these lanes up to the priority of the most urgent mark. Returns the lanes that have no
+-- turn in line or whose turn is locked.
+create or replace function move_up(p_queue text, p_late bigint[], p_lanes bigint[], p_priorities smallint[]) returns bigint[]
+language plpgsql as $$
+declare
+    v_lane     bigint;
+    v_priority smallint;
+    v_turn     record;
+    v_waiting  bigint[] := '{}';
+begin
+    foreach v_lane in array p_late loop
+        select min(m.priority) into v_priority
+        from unnest(p_lanes, p_priorities) m(lane, priority)
+        where m.lane = v_lane;
+        if exists (select from turn t where t.lane = v_lane and t.queue = p_queue and t.priority <= v_priority) then
+            continue;
+        end if;
+        select t.priority, t.seq into v_turn
+        from turn t
+        where t.lane = v_lane
+          and t.queue = p_queue
+          and t.task_id is null
+        order by t.priority desc, t.seq
+        limit 1
+        for update skip locked;
+        if found then
+            delete from turn t where t.queue = p_queue and t.priority = v_turn.priority and t.seq = v_turn.seq;
+            insert into turn (queue, priority, lane) values (p_queue, v_priority, v_lane);
+        elsif not exists (select from turn t where t.lane = v_lane and t.queue = p_queue and t.task_id is not null) then
+            -- All out, or locked: the mark stays.
+            v_waiting := v_waiting || v_lane;
+        end if;
+    end loop;
+    return v_waiting;
+end $$;

@@ -1,0 +1,73 @@
+-- The invariants, one sentence per violation. Exact while no transaction is under way.
+create or replace function verify() returns setof text
+language sql
+set search_path from current
+as $$
+    with held as (
+        select t.lane, t.id, 'leased' as place
+        from lease l
+        cross join lateral unnest(l.task_ids, l.lanes) t(id, lane)
+        where t.lane <> 0
+          and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+        union all
+        select l.lane, l.id, 'later' from later l where l.holds_turn
+    ),
+    places as (
+        select t.id, 'task' as place from task t
+        union all
+        select l.id, 'later' from later l
+        union all
+        select t.id, 'lease' from lease l, unnest(l.task_ids) t(id)
+        where not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+        union all
+        select e.id, 'ended' from ended e
+        union all
+        select t.id, 'ended' from ended_plain e, unnest(e.task_ids) t(id)
+    ),
+    account as (
+        select
+            l.id, l.queue, l.key, l.lim, l.issued, l.halts and exists (select from halt h where h.lane = l.id) as halted,
+            (select count(*) from turn t where t.lane = l.id) as in_line,
+            (select count(*) from parked p where p.lane = l.id) as parked,
+            (select count(*) from held h where h.lane = l.id) as held,
+            (select count(*) from task t where t.queue = l.queue and t.lane = l.id) as runnable,
+            exists (select from mark m where m.queue = l.queue and m.lane = l.id) as marked
+        from lane l
+    )
+    select format('lane %s/%s has issued %s turns, but %s are in line, %s parked and %s with tasks', queue, key, issued, in_line, parked, held)
+    from account
+    where issued <> in_line + parked + held
+    union all
+    select format('lane %s/%s has %s runnable tasks and nothing that could start one', queue, key, runnable)
+    from account
+    where runnable > 0 and in_line + parked = 0 and not marked and not halted and held < lim
+    union all
+    select format('task %s is in a lane that is not known and has no mark', t.id)
+    from task t
+    where t.lane <> 0 and not exists (select from lane l where l.id = t.lane) and not exists (select from mark m where m.queue = t.queue and m.lane = t.lane)
+    union all
+    select format('a turn belongs to lane %s, which is not known', t.lane)
+    from turn t
+    where not exists (select from lane l where l.id = t.lane)
+    union all
+    select format('task %s is in %s', id, string_agg(place, ' and ' order by place))
+    from places
+    group by id
+    having count(*) > 1
+    union all
+    select format('task %s has a large payload, which is missing', t.id)
+    from task t
+    where t.size >= 1000 and not exists (select from body b where b.task_id = t.id)
+    union all
+    select format('a payload is kept for task %s, which has ended or never was', b.task_id)
+    from body b
+    where not exists (select from places p where p.id = b.task_id and p.place <> 'ended')
+    union all
+    select format('settled tasks are remembered for lease %s, which is gone', s.lease_id)
+    from settled s
+    where not exists (select from lease l where l.id = s.lease_id)
+    union all
+    select format('a request to cancel task %s is left, which does not run', c.task_id)
+    from cancel_request c
+    where not exists (select from places p where p.id = c.task_id and p.place = 'lease')
+$$;

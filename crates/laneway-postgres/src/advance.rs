@@ -1,0 +1,388 @@
+//! The advance call: outcomes on their way in, leases on their way out.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use laneway_core::{
+    Advance, Advanced, Claim, Claimed, Json, Kind, Kinds, LaneKey, LeaseId, LeaseRef, LeaseToken, Left,
+    Outcome, QueueName, Scan, Settle, Settled, StoreError, Task, TaskId, TaskOptions, Verdict,
+};
+use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::{GenericClient, Row};
+use uuid::Uuid;
+
+use crate::bounds::NUMBERS;
+use crate::error::{is_data_error, translate};
+use crate::store::PostgresStore;
+
+/// Separates the kinds of one claim; names cannot contain it.
+const UNIT_SEPARATOR: &str = "\x1f";
+
+/// An outcome as `settle.sql` takes it.
+pub(crate) struct Wire {
+    pub outcome: &'static str,
+    pub delay_ms: i64,
+    pub report: Option<String>,
+    pub result: Option<String>,
+}
+
+impl Wire {
+    pub fn of(outcome: Outcome) -> Self {
+        let millis = |delay: Duration| delay.as_millis() as i64;
+        let (outcome, delay_ms, report, result) = match outcome {
+            Outcome::Completed { result } => {
+                ("completed", 0, None, result.map(|json| json.as_str().to_owned()))
+            }
+            Outcome::Retry { after, error } => ("retry", millis(after), Some(error), None),
+            Outcome::Snooze { after } => ("snooze", millis(after), None, None),
+            Outcome::Failed { error } => ("failed", 0, Some(error), None),
+            Outcome::Cancelled { reason } => ("cancelled", 0, reason, None),
+            // The enum may grow; what this store does not know is given back unharmed.
+            _ => ("back", 0, None, None),
+        };
+        Self { outcome, delay_ms, report, result }
+    }
+}
+
+/// A verdict as `settle.sql` writes it.
+pub(crate) fn verdict(text: &str) -> Verdict {
+    match text {
+        "completed" => Verdict::Completed,
+        "failed" => Verdict::Failed,
+        "cancelled" => Verdict::Cancelled,
+        "later" => Verdict::Later,
+        "pending" => Verdict::Pending,
+        "already" => Verdict::Already,
+        _ => Verdict::Stale,
+    }
+}
+
+/// Settles as parallel arrays. A lease whose tasks have all completed plainly is one entry without a task.
+#[derive(Default)]
+struct Entries {
+    leases: Vec<i64>,
+    tokens: Vec<Uuid>,
+    tasks: Vec<Option<i64>>,
+    outcomes: Vec<&'static str>,
+    delays: Vec<i64>,
+    reports: Vec<Option<String>>,
+    results: Vec<Option<String>>,
+    /// Per settle of the request the entry that answers it.
+    entry_of: Vec<usize>,
+}
+
+impl Entries {
+    fn of(settles: &[Settle]) -> Self {
+        let whole = whole_leases(settles);
+        let mut entries = Self::default();
+        let mut entry_of_lease = HashMap::new();
+        for settle in settles {
+            let lease = settle.lease.id;
+            let entry = if whole.contains_key(&lease) {
+                *entry_of_lease.entry(lease).or_insert_with(|| entries.push(settle, None))
+            } else {
+                entries.push(settle, Some(settle.task))
+            };
+            entries.entry_of.push(entry);
+        }
+        entries
+    }
+
+    fn push(&mut self, settle: &Settle, task: Option<TaskId>) -> usize {
+        let wire = Wire::of(settle.outcome.clone());
+        self.leases.push(settle.lease.id.0);
+        self.tokens.push(settle.lease.token.0);
+        self.tasks.push(task.map(|task| task.0));
+        self.outcomes.push(wire.outcome);
+        self.delays.push(wire.delay_ms);
+        self.reports.push(wire.report);
+        self.results.push(wire.result);
+        self.leases.len() - 1
+    }
+}
+
+/// Leases of which every task is settled as completed without a result.
+fn whole_leases(settles: &[Settle]) -> HashMap<LeaseId, Vec<TaskId>> {
+    let mut plain: HashMap<LeaseId, (LeaseRef, Vec<TaskId>)> = HashMap::new();
+    for settle in settles {
+        let lease = plain.entry(settle.lease.id).or_insert((settle.lease, vec![]));
+        if settle.outcome == Outcome::completed() && settle.lease == lease.0 {
+            lease.1.push(settle.task);
+        }
+    }
+    plain.retain(|_, (lease, tasks)| {
+        tasks.sort_unstable();
+        tasks.dedup();
+        tasks.len() == lease.tasks as usize
+    });
+    plain.into_iter().map(|(id, (_, tasks))| (id, tasks)).collect()
+}
+
+/// Claims as parallel arrays.
+struct Wishes {
+    queues: Vec<String>,
+    maxes: Vec<i32>,
+    kinds: Vec<Option<String>>,
+    alone: Vec<Option<String>>,
+    bounds: Option<Vec<i64>>,
+}
+
+impl Wishes {
+    fn of(claims: &[Claim], starts: &[Option<[i64; NUMBERS]>]) -> Self {
+        let join = |kinds: &[Kind]| kinds.iter().map(Kind::as_str).collect::<Vec<_>>().join(UNIT_SEPARATOR);
+        // Either all queues start from their bounds or all from the beginning.
+        let bounds: Option<Vec<_>> = starts.iter().copied().collect();
+        Self {
+            queues: claims.iter().map(|claim| claim.queue.as_str().to_owned()).collect(),
+            maxes: claims.iter().map(|claim| claim.max.min(i32::MAX as u32) as i32).collect(),
+            kinds: claims
+                .iter()
+                .map(|claim| match &claim.kinds {
+                    Kinds::All => None,
+                    Kinds::Only(kinds) => Some(join(kinds)),
+                })
+                .collect(),
+            alone: claims.iter().map(|claim| (!claim.alone.is_empty()).then(|| join(&claim.alone))).collect(),
+            bounds: bounds.map(|bounds| bounds.concat()),
+        }
+    }
+}
+
+impl PostgresStore {
+    pub(crate) async fn advance_on(
+        &self,
+        client: &impl GenericClient,
+        mut request: Advance,
+    ) -> Result<Advanced, StoreError> {
+        for settle in &mut request.settles {
+            settle.outcome = std::mem::replace(&mut settle.outcome, Outcome::GivenBack).cleaned();
+        }
+        match self.try_advance(client, &request).await {
+            Err(error) if is_data_error(&error) && request.settles.len() > 1 => {
+                self.split(client, request).await
+            }
+            Err(error) if is_data_error(&error) && request.settles.len() == 1 => {
+                // Should an outcome be something that the database does not take, the task fails with that message.
+                request.settles[0].outcome =
+                    Outcome::Failed { error: format!("the outcome cannot be stored: {error}") };
+                self.try_advance(client, &request)
+                    .await
+                    .map_err(|error| translate(&self.target, "advance", error))
+            }
+            other => other.map_err(|error| translate(&self.target, "advance", error)),
+        }
+    }
+
+    /// One bad settle must not hold up the others for ever: settles each half by itself, then claims.
+    async fn split(&self, client: &impl GenericClient, mut request: Advance) -> Result<Advanced, StoreError> {
+        let claims = std::mem::take(&mut request.claims);
+        let second = request.settles.split_off(request.settles.len() / 2);
+        let mut settled = vec![];
+        for settles in [std::mem::take(&mut request.settles), second] {
+            let half = Advance { settles, ..request.clone() };
+            settled.extend(Box::pin(self.advance_on(client, half)).await?.settled);
+        }
+        let rest = Advance { claims, ..request };
+        let advanced = self
+            .try_advance(client, &rest)
+            .await
+            .map_err(|error| translate(&self.target, "advance", error))?;
+        Ok(Advanced { settled, ..advanced })
+    }
+
+    async fn try_advance(
+        &self,
+        client: &impl GenericClient,
+        request: &Advance,
+    ) -> Result<Advanced, tokio_postgres::Error> {
+        let entries = Entries::of(&request.settles);
+        let starts: Vec<_> = request
+            .claims
+            .iter()
+            .map(|claim| self.bounds.start(request.session, &claim.queue, request.scan))
+            .collect();
+        let wishes = Wishes::of(&request.claims, &starts);
+        let from_start = wishes.bounds.is_none() || request.scan == Scan::Full;
+        let text = format!(
+            "select * from {}.advance(p_session => $1, p_number => $2, p_again => $3, p_leases => $4, p_tokens => $5, \
+             p_tasks => $6, p_outcomes => $7, p_delays => $8, p_reports => $9, p_results => $10, p_queues => $11, \
+             p_maxes => $12, p_kinds => $13, p_alone => $14, p_bounds => $15)",
+            self.schema
+        );
+        let rows = client
+            .query_typed(
+                &text,
+                &[
+                    (&request.session.0, Type::UUID),
+                    (&(request.number as i64), Type::INT8),
+                    (&request.again, Type::BOOL),
+                    (&entries.leases, Type::INT8_ARRAY),
+                    (&entries.tokens, Type::UUID_ARRAY),
+                    (&entries.tasks, Type::INT8_ARRAY),
+                    (&entries.outcomes, Type::TEXT_ARRAY),
+                    (&entries.delays, Type::INT8_ARRAY),
+                    (&entries.reports, Type::TEXT_ARRAY),
+                    (&entries.results, Type::TEXT_ARRAY),
+                    (&wishes.queues, Type::TEXT_ARRAY),
+                    (&wishes.maxes, Type::INT4_ARRAY),
+                    (&wishes.kinds, Type::TEXT_ARRAY),
+                    (&wishes.alone, Type::TEXT_ARRAY),
+                    (&wishes.bounds, Type::INT8_ARRAY),
+                ],
+            )
+            .await?;
+        let answer = Answer::read(&rows);
+        for (queue, numbers, tasks) in answer.bounds {
+            self.bounds.moved(request.session, queue, &numbers, from_start, tasks);
+        }
+        let order: HashMap<_, _> =
+            request.claims.iter().enumerate().rev().map(|(place, claim)| (&claim.queue, place)).collect();
+        let mut claimed = answer.claimed;
+        claimed.sort_by_key(|claimed| {
+            (order.get(&claimed.task.queue).copied().unwrap_or(0), claimed.task.priority, claimed.task.id)
+        });
+        let settled = std::iter::zip(&request.settles, &entries.entry_of)
+            .map(|(settle, entry)| Settled { task: settle.task, verdict: verdict(&answer.verdicts[*entry]) })
+            .collect();
+        Ok(Advanced {
+            settled: first_counts(settled),
+            claimed,
+            left: answer.left,
+            next_due: answer.next_due,
+            session_lost: answer.session_lost,
+        })
+    }
+}
+
+/// A whole lease is one entry, so a task that was named twice in it is told apart here: the first one counts.
+fn first_counts(mut settled: Vec<Settled>) -> Vec<Settled> {
+    let mut seen = std::collections::HashSet::with_capacity(settled.len());
+    for entry in &mut settled {
+        if !seen.insert(entry.task) && entry.verdict.is_recorded() {
+            entry.verdict = Verdict::Already;
+        }
+    }
+    settled
+}
+
+/// The rows of an advance, read.
+#[derive(Default)]
+struct Answer {
+    claimed: Vec<Claimed>,
+    bounds: Vec<(QueueName, Vec<i64>, usize)>,
+    verdicts: Vec<String>,
+    left: Left,
+    next_due: Option<Duration>,
+    session_lost: bool,
+}
+
+impl Answer {
+    fn read(rows: &[Row]) -> Self {
+        let mut answer = Self::default();
+        let mut tasks = 0;
+        for row in rows {
+            if row.get::<_, Option<i64>>("lease_id").is_some() {
+                let leased = read_lease(row);
+                tasks += leased.len();
+                answer.claimed.extend(leased);
+            } else if let Some(numbers) = row.get::<_, Option<Vec<i64>>>("bounds") {
+                answer.bounds.push((stored_name(row.get("queue")), numbers, tasks));
+                tasks = 0;
+            } else {
+                answer.read_last(row);
+            }
+        }
+        answer
+    }
+
+    fn read_last(&mut self, row: &Row) {
+        self.verdicts = row.get::<_, Option<Vec<String>>>("verdicts").unwrap_or_default();
+        self.left = match row.get::<_, Option<&str>>("remaining") {
+            Some("more") => Left::More,
+            Some("blocked") => Left::Blocked,
+            _ => Left::Nothing,
+        };
+        self.next_due =
+            row.get::<_, Option<i64>>("next_due_ms").map(|millis| Duration::from_millis(millis as u64));
+        self.session_lost = row.get::<_, Option<bool>>("session_lost").unwrap_or_default();
+    }
+}
+
+/// A name that was checked before it was stored.
+pub(crate) fn stored_name<T: TryFrom<String, Error = laneway_core::InvalidInput>>(text: String) -> T {
+    T::try_from(text).expect("stored names were checked when they were enqueued")
+}
+
+fn read_lease(row: &Row) -> Vec<Claimed> {
+    let ids: Vec<i64> = row.get("task_ids");
+    let kinds: Vec<String> = row.get("kinds");
+    let enqueued_ats: Vec<Timestamp> = row.get("enqueued_ats");
+    let lanes: Option<Vec<i64>> = row.get("lanes");
+    let priorities: Option<Vec<i16>> = row.get("priorities");
+    let attempts: Option<Vec<i16>> = row.get("attempts");
+    let max_attempts: Option<Vec<i16>> = row.get("max_attempts");
+    let crashes: Option<Vec<i16>> = row.get("crashes");
+    let depths: Option<Vec<i16>> = row.get("depths");
+    let parents: Option<Vec<Option<i64>>> = row.get("parent_ids");
+    let payloads: Vec<Option<Text>> = row.get("payloads");
+    let extras: Option<Vec<Option<Text>>> = row.get("extras");
+    let queue: QueueName = stored_name(row.get("queue"));
+    let keys = lookup(row.get("lane_ids"), row.get("lane_keys"));
+    let bodies = lookup(row.get("body_ids"), row.get("bodies"));
+    let lease = LeaseRef {
+        id: LeaseId(row.get("lease_id")),
+        token: LeaseToken(row.get("token")),
+        tasks: ids.len() as u32,
+    };
+    let number =
+        |column: &Option<Vec<i16>>, place: usize, default: i16| column.as_ref().map_or(default, |c| c[place]);
+    std::iter::zip(ids, kinds)
+        .zip(payloads)
+        .enumerate()
+        .map(|(place, ((id, kind), payload))| {
+            let lane = lanes.as_ref().map_or(0, |lanes| lanes[place]);
+            let payload = payload.or_else(|| bodies.get(&id).copied());
+            let extra = extras.as_ref().and_then(|extras| extras[place]).map(|text| text.0);
+            let task = Task {
+                id: TaskId(id),
+                kind: stored_name(kind),
+                payload: Json::trusted(payload.map_or("null", |text| text.0)),
+                queue: queue.clone(),
+                lane: keys.get(&lane).map(|key: &&str| stored_name::<LaneKey>((*key).to_owned())),
+                priority: number(&priorities, place, 0).into(),
+                attempt: number(&attempts, place, 0) as u32 + 1,
+                max_attempts: number(&max_attempts, place, 25) as u32,
+                crashes: number(&crashes, place, 0) as u32,
+                parent: parents.as_ref().and_then(|parents| parents[place]).map(TaskId),
+                depth: number(&depths, place, 0) as u32,
+                enqueued_at: enqueued_ats[place],
+                options: options(extra),
+            };
+            Claimed { task, lease }
+        })
+        .collect()
+}
+
+/// The options of a stored task. Whoever wrote to the table by hand gets the defaults.
+pub(crate) fn options(extra: Option<&str>) -> TaskOptions {
+    TaskOptions::from_stored(extra).unwrap_or_default()
+}
+
+fn lookup<V>(keys: Option<Vec<i64>>, values: Option<Vec<V>>) -> HashMap<i64, V> {
+    std::iter::zip(keys.unwrap_or_default(), values.unwrap_or_default()).collect()
+}
+
+/// The text of a `json` value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text<'a>(pub &'a str);
+
+impl<'a> FromSql<'a> for Text<'a> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self(std::str::from_utf8(raw)?))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::JSON
+    }
+}

@@ -1,0 +1,426 @@
+//! Enqueue: one task at a time with shared commits, or many by COPY.
+
+use std::collections::HashMap;
+use std::pin::pin;
+
+use deadpool_postgres::Pool;
+use jiff::Timestamp;
+use laneway_core::{NewTask, StoreError, TaskId, TaskOptions, When};
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{GenericClient, IsolationLevel, Transaction};
+
+use crate::error::{is_data_error, translate, translate_pool};
+
+/// Payloads from this size on are kept in `body`. The functions in `enqueue.sql` know the same number.
+const BODY_BYTES_MIN: usize = 1_000;
+/// Single enqueues that share one commit at most.
+const GROUP_MAX: usize = 500;
+/// From this many tasks on COPY is faster than arrays.
+const COPY_MIN: usize = 200;
+
+/// Tasks as the parallel arrays that `enqueue_many` takes.
+#[derive(Default)]
+pub(crate) struct Columns {
+    pub kinds: Vec<String>,
+    pub payloads: Vec<String>,
+    pub queues: Vec<String>,
+    pub priorities: Vec<i16>,
+    pub max_attempts: Vec<i16>,
+    pub lanes: Vec<Option<String>>,
+    pub lane_limits: Vec<Option<i32>>,
+    pub delays_ms: Vec<Option<i64>>,
+    pub dues: Vec<Option<Timestamp>>,
+    pub extras: Vec<Option<String>>,
+}
+
+/// The call that both drivers make. `{schema}` is the only thing ever put into it.
+pub(crate) fn enqueue_many_sql(schema: &str) -> String {
+    format!(
+        "select ids from {schema}.enqueue_many(p_kinds => $1, p_payloads => $2, p_queues => $3, p_priorities => $4, \
+         p_max_attempts => $5, p_lanes => $6, p_lane_limits => $7, p_delays_ms => $8, p_dues => $9, p_extras => $10)"
+    )
+}
+
+impl Columns {
+    pub fn of(tasks: &[NewTask]) -> Self {
+        let mut columns = Self::default();
+        for task in tasks {
+            columns.push(task);
+        }
+        columns
+    }
+
+    fn push(&mut self, task: &NewTask) {
+        self.kinds.push(task.kind.as_str().to_owned());
+        self.payloads.push(task.payload.as_str().to_owned());
+        self.queues.push(task.queue.as_str().to_owned());
+        self.priorities.push(task.priority as i16);
+        self.max_attempts.push(task.max_attempts as i16);
+        self.lanes.push(task.lane.as_ref().map(|lane| lane.key.as_str().to_owned()));
+        self.lane_limits.push(task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored()));
+        let (delay, due) = match task.when {
+            When::Now => (None, None),
+            When::After(delay) => (Some(delay.as_millis() as i64), None),
+            When::At(due) => (None, Some(due)),
+        };
+        self.delays_ms.push(delay);
+        self.dues.push(due);
+        self.extras.push(TaskOptions::stored(task));
+    }
+
+    pub async fn send(
+        &self,
+        client: &impl GenericClient,
+        schema: &str,
+    ) -> Result<Vec<TaskId>, tokio_postgres::Error> {
+        let rows = client
+            .query_typed(
+                &enqueue_many_sql(schema),
+                &[
+                    (&self.kinds, Type::TEXT_ARRAY),
+                    (&self.payloads, Type::TEXT_ARRAY),
+                    (&self.queues, Type::TEXT_ARRAY),
+                    (&self.priorities, Type::INT2_ARRAY),
+                    (&self.max_attempts, Type::INT2_ARRAY),
+                    (&self.lanes, Type::TEXT_ARRAY),
+                    (&self.lane_limits, Type::INT4_ARRAY),
+                    (&self.delays_ms, Type::INT8_ARRAY),
+                    (&self.dues, Type::TIMESTAMPTZ_ARRAY),
+                    (&self.extras, Type::TEXT_ARRAY),
+                ],
+            )
+            .await?;
+        Ok(rows[0].get::<_, Vec<i64>>(0).into_iter().map(TaskId).collect())
+    }
+}
+
+/// One waiting caller of a single enqueue.
+pub(crate) struct Single {
+    pub task: NewTask,
+    pub answer: oneshot::Sender<Result<TaskId, StoreError>>,
+}
+
+/// Commits single enqueues together: at once when idle, otherwise all that came in while the commit before was under
+/// way. Ends when every sender is gone. Callers are answered after the commit of their task.
+pub(crate) async fn group_singles(
+    mut singles: mpsc::Receiver<Single>,
+    pool: Pool,
+    schema: String,
+    target: String,
+) {
+    let mut group = Vec::new();
+    while singles.recv_many(&mut group, GROUP_MAX).await > 0 {
+        let (tasks, answers): (Vec<_>, Vec<_>) =
+            group.drain(..).map(|single| (single.task, single.answer)).unzip();
+        let results = commit_group(&tasks, &pool, &schema, &target).await;
+        for (answer, result) in answers.into_iter().zip(results) {
+            // A caller that has gone does not want to know.
+            let _ = answer.send(result);
+        }
+    }
+}
+
+async fn commit_group(
+    tasks: &[NewTask],
+    pool: &Pool,
+    schema: &str,
+    target: &str,
+) -> Vec<Result<TaskId, StoreError>> {
+    let connection = pool.get().await;
+    let client = match connection {
+        Ok(client) => client,
+        Err(error) => return repeat(translate_pool(target, error), target, tasks.len()),
+    };
+    match Columns::of(tasks).send(&**client, schema).await {
+        Ok(ids) => ids.into_iter().map(Ok).collect(),
+        Err(error) if is_data_error(&error) && tasks.len() > 1 => {
+            // One task that the database does not take must not fail its neighbours.
+            let mut results = Vec::with_capacity(tasks.len());
+            for task in tasks {
+                let sent = Columns::of(std::slice::from_ref(task)).send(&**client, schema).await;
+                results.push(sent.map(|ids| ids[0]).map_err(|error| translate(target, "enqueue", error)));
+            }
+            results
+        }
+        Err(error) => repeat(translate(target, "enqueue", error), target, tasks.len()),
+    }
+}
+
+/// The same failure for every caller of a group.
+fn repeat(error: StoreError, target: &str, callers: usize) -> Vec<Result<TaskId, StoreError>> {
+    let copy = |error: &StoreError| {
+        let source =
+            || std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string).into();
+        let target = target.to_owned();
+        match error {
+            StoreError::Unavailable { .. } => StoreError::Unavailable { target, source: source() },
+            StoreError::Refused { .. } => StoreError::Refused { target, source: source() },
+            StoreError::ReadOnly { .. } => StoreError::ReadOnly { target, source: source() },
+            StoreError::Full { .. } => StoreError::Full { target, source: source() },
+            StoreError::NotMigrated { found, needs } => {
+                StoreError::NotMigrated { found: *found, needs: *needs }
+            }
+            StoreError::Busy { what } => StoreError::Busy { what: what.clone() },
+            _ => StoreError::Unexpected { doing: "enqueue", source: source() },
+        }
+    };
+    let mut copies: Vec<_> = (1..callers).map(|_| Err(copy(&error))).collect();
+    copies.push(Err(error));
+    copies
+}
+
+/// Stores all tasks or none, in one transaction.
+pub(crate) async fn enqueue_bulk(
+    client: &mut tokio_postgres::Client,
+    schema: &str,
+    tasks: &[NewTask],
+) -> Result<Vec<TaskId>, tokio_postgres::Error> {
+    if tasks.len() < COPY_MIN {
+        return Columns::of(tasks).send(client, schema).await;
+    }
+    let transaction =
+        client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+    let ids = copy_tasks(&transaction, schema, tasks).await?;
+    transaction.commit().await?;
+    Ok(ids)
+}
+
+/// COPY into the tables, between `bulk_begin`, which hands out ids, and `bulk_end`, which writes marks and hints.
+pub(crate) async fn copy_tasks(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    tasks: &[NewTask],
+) -> Result<Vec<TaskId>, tokio_postgres::Error> {
+    let lanes = DistinctLanes::of(tasks);
+    let begun = transaction
+        .query_typed(
+            &format!(
+                "select ids, lanes, at from {schema}.bulk_begin(p_tasks => $1, p_queues => $2, p_lanes => $3)"
+            ),
+            &[
+                (&(tasks.len() as i32), Type::INT4),
+                (&lanes.queues, Type::TEXT_ARRAY),
+                (&lanes.keys, Type::TEXT_ARRAY),
+            ],
+        )
+        .await?
+        .remove(0);
+    let ids: Vec<i64> = begun.get(0);
+    let lane_ids: Vec<i64> = begun.get(1);
+    let now: Timestamp = begun.get(2);
+    let rows: Vec<_> = std::iter::zip(tasks, &ids)
+        .zip(&lanes.of_task)
+        .map(|((task, id), lane)| CopyRow::new(*id, task, lane.map_or(0, |place| lane_ids[place]), now))
+        .collect();
+    let (runnable, later): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.due_at.is_none());
+    let large: Vec<_> = rows.iter().filter(|row| row.is_large()).collect();
+    copy_rows(transaction, schema, "task", &runnable).await?;
+    copy_rows(transaction, schema, "later", &later).await?;
+    copy_bodies(transaction, schema, &large).await?;
+
+    let mut marks = Marks::default();
+    for (row, place) in std::iter::zip(&rows, &lanes.of_task) {
+        if let (Some(place), None) = (place, row.due_at) {
+            marks.add(*place, row.task);
+        }
+    }
+    let mark_queues: Vec<_> = marks.places.iter().map(|place| lanes.queues[*place]).collect();
+    let mark_keys: Vec<_> = marks.places.iter().map(|place| lanes.keys[*place]).collect();
+    let mut queues: Vec<_> = tasks.iter().map(|task| task.queue.as_str()).collect();
+    queues.sort_unstable();
+    queues.dedup();
+    transaction
+        .query_typed(
+            &format!(
+                "select {schema}.bulk_end(p_mark_queues => $1, p_mark_keys => $2, p_mark_counts => $3, \
+                 p_mark_limits => $4, p_mark_priorities => $5, p_queues => $6)"
+            ),
+            &[
+                (&mark_queues, Type::TEXT_ARRAY),
+                (&mark_keys, Type::TEXT_ARRAY),
+                (&marks.counts, Type::INT4_ARRAY),
+                (&marks.limits, Type::INT4_ARRAY),
+                (&marks.priorities, Type::INT2_ARRAY),
+                (&queues, Type::TEXT_ARRAY),
+            ],
+        )
+        .await?;
+    Ok(ids.into_iter().map(TaskId).collect())
+}
+
+/// Every lane of a bulk once, in order of appearance.
+struct DistinctLanes<'a> {
+    queues: Vec<&'a str>,
+    keys: Vec<&'a str>,
+    /// Per task the place of its lane.
+    of_task: Vec<Option<usize>>,
+}
+
+impl<'a> DistinctLanes<'a> {
+    fn of(tasks: &'a [NewTask]) -> Self {
+        let mut places = HashMap::new();
+        let mut lanes = Self { queues: vec![], keys: vec![], of_task: Vec::with_capacity(tasks.len()) };
+        for task in tasks {
+            let place = task.lane.as_ref().map(|lane| {
+                *places.entry((task.queue.as_str(), lane.key.as_str())).or_insert_with(|| {
+                    lanes.queues.push(task.queue.as_str());
+                    lanes.keys.push(lane.key.as_str());
+                    lanes.keys.len() - 1
+                })
+            });
+            lanes.of_task.push(place);
+        }
+        lanes
+    }
+}
+
+/// One mark per lane: how many tasks, the last limit that was named, the most urgent priority.
+#[derive(Default)]
+struct Marks {
+    places: Vec<usize>,
+    counts: Vec<i32>,
+    limits: Vec<Option<i32>>,
+    priorities: Vec<i16>,
+    of_lane: HashMap<usize, usize>,
+}
+
+impl Marks {
+    fn add(&mut self, lane: usize, task: &NewTask) {
+        let limit = task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored());
+        let mark = *self.of_lane.entry(lane).or_insert_with(|| {
+            self.places.push(lane);
+            self.counts.push(0);
+            self.limits.push(None);
+            self.priorities.push(i16::MAX);
+            self.places.len() - 1
+        });
+        self.counts[mark] += 1;
+        self.limits[mark] = limit.or(self.limits[mark]);
+        self.priorities[mark] = self.priorities[mark].min(task.priority as i16);
+    }
+}
+
+struct CopyRow<'a> {
+    id: i64,
+    lane: i64,
+    task: &'a NewTask,
+    now: Timestamp,
+    due_at: Option<Timestamp>,
+}
+
+impl<'a> CopyRow<'a> {
+    fn new(id: i64, task: &'a NewTask, lane: i64, now: Timestamp) -> Self {
+        let due_at = match task.when {
+            When::Now => None,
+            When::After(delay) => now.checked_add(delay).ok().filter(|due| *due > now),
+            When::At(due) => Some(due).filter(|due| *due > now),
+        };
+        Self { id, lane, task, now, due_at }
+    }
+
+    fn is_large(&self) -> bool {
+        self.task.payload.as_str().len() >= BODY_BYTES_MIN
+    }
+}
+
+async fn copy_rows(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    table: &str,
+    rows: &[&CopyRow<'_>],
+) -> Result<(), tokio_postgres::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let later = table == "later";
+    let extra_columns = if later { ", due_at, lane_key, lane_limit" } else { "" };
+    let statement = format!(
+        "copy {schema}.{table} (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra{extra_columns}) \
+         from stdin binary"
+    );
+    let mut types = vec![
+        Type::INT8,
+        Type::INT8,
+        Type::TIMESTAMPTZ,
+        Type::INT4,
+        Type::INT2,
+        Type::INT2,
+        Type::TEXT,
+        Type::TEXT,
+        Type::JSON,
+        Type::JSON,
+    ];
+    if later {
+        types.extend([Type::TIMESTAMPTZ, Type::TEXT, Type::INT4]);
+    }
+    let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(&statement).await?, &types));
+    for row in rows {
+        let payload = (!row.is_large()).then(|| JsonText(row.task.payload.as_str()));
+        let extra = TaskOptions::stored(row.task);
+        let extra = extra.as_deref().map(JsonText);
+        let size = row.task.payload.as_str().len() as i32;
+        let (priority, max_attempts) = (row.task.priority as i16, row.task.max_attempts as i16);
+        let (queue, kind) = (row.task.queue.as_str(), row.task.kind.as_str());
+        let key = row.task.lane.as_ref().map(|lane| lane.key.as_str());
+        let limit = row.task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored());
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![
+            &row.id,
+            &row.lane,
+            &row.now,
+            &size,
+            &priority,
+            &max_attempts,
+            &queue,
+            &kind,
+            &payload,
+            &extra,
+        ];
+        if later {
+            values.extend([&row.due_at as &(dyn ToSql + Sync), &key, &limit]);
+        }
+        writer.as_mut().write(&values).await?;
+    }
+    writer.finish().await?;
+    Ok(())
+}
+
+async fn copy_bodies(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    rows: &[&CopyRow<'_>],
+) -> Result<(), tokio_postgres::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let statement = format!("copy {schema}.body (task_id, payload) from stdin binary");
+    let sink = transaction.copy_in(&statement).await?;
+    let mut writer = pin!(BinaryCopyInWriter::new(sink, &[Type::INT8, Type::JSON]));
+    for row in rows {
+        writer.as_mut().write(&[&row.id, &JsonText(row.task.payload.as_str())]).await?;
+    }
+    writer.finish().await?;
+    Ok(())
+}
+
+/// JSON text on its way into a `json` column.
+#[derive(Debug)]
+struct JsonText<'a>(&'a str);
+
+impl ToSql for JsonText<'_> {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut bytes::BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::JSON
+    }
+
+    to_sql_checked!();
+}

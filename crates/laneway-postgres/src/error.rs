@@ -1,0 +1,54 @@
+//! What PostgreSQL says, in our words.
+
+use deadpool_postgres::PoolError;
+use laneway_core::StoreError;
+use tokio_postgres::error::SqlState;
+
+/// Translates a driver's error. `target` is the address without password, `doing` the verb.
+pub(crate) fn translate(target: &str, doing: &'static str, error: tokio_postgres::Error) -> StoreError {
+    let target = target.to_owned();
+    let Some(database) = error.as_db_error() else {
+        let io = std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>());
+        // Without an answer of the server it is the connection: refused, reset, timed out or closed.
+        return if io || error.is_closed() || is_connection(&error) {
+            StoreError::Unavailable { target, source: error.into() }
+        } else {
+            StoreError::Unexpected { doing, source: error.into() }
+        };
+    };
+    let state = database.code().clone();
+    let code = state.code();
+    if state == SqlState::READ_ONLY_SQL_TRANSACTION {
+        StoreError::ReadOnly { target, source: error.into() }
+    } else if state == SqlState::DISK_FULL {
+        StoreError::Full { target, source: error.into() }
+    } else if code.starts_with("28") || state == SqlState::UNDEFINED_DATABASE {
+        StoreError::Refused { target, source: error.into() }
+    } else if code.starts_with("08") || code.starts_with("53") || code.starts_with("57") {
+        StoreError::Unavailable { target, source: error.into() }
+    } else if code.starts_with("40") || state == SqlState::LOCK_NOT_AVAILABLE {
+        StoreError::Busy { what: "a row".into() }
+    } else if state == SqlState::UNDEFINED_FUNCTION || state == SqlState::INVALID_SCHEMA_NAME {
+        StoreError::NotMigrated { found: 0, needs: crate::SCHEMA_VERSION }
+    } else {
+        StoreError::Unexpected { doing, source: error.into() }
+    }
+}
+
+/// Translates the failure to get a connection.
+pub(crate) fn translate_pool(target: &str, error: PoolError) -> StoreError {
+    match error {
+        PoolError::Backend(error) => translate(target, "connect", error),
+        other => StoreError::Unavailable { target: target.to_owned(), source: other.into() },
+    }
+}
+
+/// True when the statement failed because of the data in it: the same call will fail again.
+pub(crate) fn is_data_error(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|state| state.code().starts_with("22") || state.code().starts_with("23"))
+}
+
+fn is_connection(error: &tokio_postgres::Error) -> bool {
+    let text = error.to_string();
+    text.contains("connect") || text.contains("timeout") || text.contains("TLS") || text.contains("I/O")
+}

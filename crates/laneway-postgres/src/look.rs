@@ -1,0 +1,87 @@
+//! Reading what the looking functions return.
+
+use std::time::Duration;
+
+use laneway_core::{
+    Counts, Cursor, Json, LaneKey, LaneLimit, LaneView, Listing, OnFailure, Page, Place, SessionId, State,
+    TaskId, TaskView,
+};
+use tokio_postgres::Row;
+
+use crate::advance::{Text, options, stored_name};
+
+pub(crate) fn task_view(row: &Row) -> TaskView {
+    let json = |column| row.get::<_, Option<Text<'_>>>(column).map(|text| Json::trusted(text.0));
+    TaskView {
+        id: TaskId(row.get("id")),
+        kind: stored_name(row.get("kind")),
+        queue: stored_name(row.get("queue")),
+        lane: row.get::<_, Option<String>>("lane").map(stored_name),
+        priority: row.get::<_, i16>("priority").into(),
+        state: state(row.get("state")),
+        attempt: row.get::<_, i32>("attempt") as u32,
+        max_attempts: row.get::<_, i16>("max_attempts") as u32,
+        crashes: row.get::<_, i16>("crashes") as u32,
+        parent: row.get::<_, Option<i64>>("parent_id").map(TaskId),
+        depth: row.get::<_, i16>("depth") as u32,
+        enqueued_at: row.get("enqueued_at"),
+        due_at: row.get("due_at"),
+        started_at: row.get("started_at"),
+        ended_at: row.get("ended_at"),
+        worker: row.get::<_, Option<uuid::Uuid>>("session").map(SessionId),
+        payload: json("payload"),
+        result: json("result"),
+        error: row.get("error"),
+        cancel_requested: row.get("cancel_requested"),
+        options: options(row.get::<_, Option<Text<'_>>>("extra").map(|text| text.0)),
+    }
+}
+
+pub(crate) fn state(text: &str) -> State {
+    text.parse().expect("the database has a check on states")
+}
+
+pub(crate) fn place_name(place: Place) -> &'static str {
+    match place {
+        Place::Pending => "pending",
+        Place::Later => "later",
+        Place::Leased => "leased",
+        Place::Waiting => "waiting",
+        Place::Ended => "ended",
+    }
+}
+
+/// Makes a page of one row more than it shall have.
+pub(crate) fn page(listing: &Listing, mut tasks: Vec<TaskView>) -> Page {
+    let is_last = tasks.len() <= listing.limit as usize;
+    tasks.truncate(listing.limit as usize);
+    let next = tasks.last().filter(|_| !is_last).map(|last| Cursor {
+        micros: match listing.place {
+            Place::Later => last.due_at.map_or(0, |at| at.as_microsecond()),
+            Place::Ended => last.ended_at.map_or(0, |at| at.as_microsecond()),
+            _ => 0,
+        },
+        id: last.id,
+    });
+    Page { tasks, next }
+}
+
+pub(crate) fn counts(row: &Row) -> Counts {
+    Counts {
+        queue: stored_name(row.get("queue")),
+        state: state(row.get("state")),
+        tasks: row.get::<_, i64>("tasks") as u64,
+    }
+}
+
+pub(crate) fn lane_view(key: LaneKey, row: &Row) -> LaneView {
+    LaneView {
+        key,
+        limit: LaneLimit::from_stored(row.get("lim")),
+        interval: Duration::from_millis(row.get::<_, i64>("interval_ms") as u64),
+        on_failure: if row.get("halts") { OnFailure::Halt } else { OnFailure::Continue },
+        halted: row.get("halted"),
+        pending: row.get::<_, i64>("pending") as u64,
+        held: row.get::<_, i64>("held") as u64,
+    }
+}

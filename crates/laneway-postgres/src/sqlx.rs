@@ -1,0 +1,93 @@
+//! The same inside a sqlx transaction.
+
+use laneway_core::{NewTask, SessionId, Settle, StoreError, TaskId, Verdict, check_bulk};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::advance::{Wire, verdict};
+use crate::enqueue::{Columns, enqueue_many_sql};
+use crate::store::PostgresStore;
+
+impl PostgresStore {
+    /// [`enqueue_in`](Self::enqueue_in) for a sqlx transaction.
+    ///
+    /// ```no_run
+    /// # async fn example(store: laneway_postgres::PostgresStore, pool: sqlx::PgPool, task: laneway_core::NewTask)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut transaction = pool.begin().await?;
+    /// store.enqueue_in_sqlx(&mut transaction, vec![task]).await?;
+    /// transaction.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`enqueue_in`](Self::enqueue_in).
+    pub async fn enqueue_in_sqlx(
+        &self,
+        transaction: &mut PgConnection,
+        tasks: Vec<NewTask>,
+    ) -> Result<Vec<TaskId>, StoreError> {
+        check_bulk(&tasks, &self.limits)?;
+        let columns = Columns::of(&tasks);
+        let dues: Vec<_> = columns.dues.iter().map(|due| due.map(|due| due.to_string())).collect();
+        // sqlx has no type for our timestamps; as text they lose nothing.
+        let text = enqueue_many_sql(&self.schema).replace("$9", "$9::text[]::timestamptz[]");
+        let row = sqlx::query(AssertSqlSafe(text))
+            .bind(columns.kinds)
+            .bind(columns.payloads)
+            .bind(columns.queues)
+            .bind(columns.priorities)
+            .bind(columns.max_attempts)
+            .bind(columns.lanes)
+            .bind(columns.lane_limits)
+            .bind(columns.delays_ms)
+            .bind(dues)
+            .bind(columns.extras)
+            .fetch_one(transaction)
+            .await
+            .map_err(|error| self.sqlx_failed("enqueue", error))?;
+        let ids: Vec<i64> = row.try_get(0).map_err(|error| self.sqlx_failed("enqueue", error))?;
+        Ok(ids.into_iter().map(TaskId).collect())
+    }
+
+    /// [`settle_in`](Self::settle_in) for a sqlx transaction.
+    ///
+    /// # Errors
+    /// As [`settle_in`](Self::settle_in).
+    pub async fn settle_in_sqlx(
+        &self,
+        transaction: &mut PgConnection,
+        session: SessionId,
+        settle: Settle,
+    ) -> Result<Verdict, StoreError> {
+        let wire = Wire::of(settle.outcome.cleaned());
+        let text = format!(
+            "select {}.settle(session => $1::text::uuid, lease => $2, token => $3::text::uuid, task => $4, outcome => $5, \
+             delay => $6 * interval '1 millisecond', error => $7, result => $8::text::json)",
+            self.schema
+        );
+        let row = sqlx::query(AssertSqlSafe(text))
+            .bind(session.to_string())
+            .bind(settle.lease.id.0)
+            .bind(settle.lease.token.0.to_string())
+            .bind(settle.task.0)
+            .bind(wire.outcome)
+            .bind(wire.delay_ms)
+            .bind(wire.report)
+            .bind(wire.result)
+            .fetch_one(transaction)
+            .await
+            .map_err(|error| self.sqlx_failed("settle", error))?;
+        let text: String = row.try_get(0).map_err(|error| self.sqlx_failed("settle", error))?;
+        Ok(verdict(&text))
+    }
+
+    fn sqlx_failed(&self, doing: &'static str, error: sqlx::Error) -> StoreError {
+        match &error {
+            sqlx::Error::Io(_) | sqlx::Error::PoolClosed | sqlx::Error::PoolTimedOut => {
+                StoreError::Unavailable { target: self.target.to_string(), source: error.into() }
+            }
+            _ => StoreError::Unexpected { doing, source: error.into() },
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The store: each verb is one call of a function in the database.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use async_trait::async_trait;
+use deadpool_postgres::{Object, Pool};
+use jiff::Timestamp;
+use laneway_core::{
+    Advance, Advanced, Cancel, Capacity, Counts, Fence, Hints, Kinds, LaneKey, LaneLimit, LaneSettings,
+    LaneView, Limits, Listing, NewTask, OnFailure, Orders, Page, QueueName, Registration, Renewal, Renewed,
+    SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{IsolationLevel, Row};
+
+use crate::advance::stored_name;
+use crate::bounds::Bounds;
+use crate::connect::Address;
+use crate::enqueue::{Single, enqueue_bulk, group_singles};
+use crate::error::{translate, translate_pool};
+use crate::listener::Listener;
+use crate::options::PostgresOptions;
+use crate::{look, migrate};
+
+/// Single enqueues that wait for their commit at most; more of them wait in line.
+const SINGLES_MAX: usize = 10_000;
+/// Deletes in hot tables after which `maintain` vacuums them.
+const VACUUM_AFTER: i64 = 20_000;
+
+/// A PostgreSQL database as a store. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct PostgresStore {
+    pool: Pool,
+    singles: mpsc::Sender<Single>,
+    listener: Arc<Listener>,
+    claimed_since_vacuum: Arc<AtomicI64>,
+    pub(crate) bounds: Arc<Bounds>,
+    pub(crate) limits: Limits,
+    pub(crate) schema: Arc<str>,
+    pub(crate) target: Arc<str>,
+    /// The database's default is above READ COMMITTED, so every statement needs a transaction that says otherwise.
+    explicit_isolation: bool,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PostgresStore({}, schema {})", self.target, self.schema)
+    }
+}
+
+type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+impl PostgresStore {
+    /// Connects, brings the tables up to date unless told not to, and checks that this program can work with them.
+    ///
+    /// Must be called inside a tokio runtime: the store starts one task that groups commits of single enqueues, and,
+    /// once somebody wants hints, one that listens for them. Both end with the last clone of the store.
+    ///
+    /// # Errors
+    /// A bad address or schema name, a server that cannot be reached, refuses us, is too old or read-only, tables
+    /// that are newer than this program, or missing when it may not make them.
+    pub async fn open(options: PostgresOptions) -> Result<Self, StoreError> {
+        laneway_core::validate::schema_name(&options.schema)?;
+        let address = Address::parse(&options.url)?;
+        let direct = options.direct_url.as_deref().map(Address::parse).transpose()?;
+        let pool = address.pool(options.pool_size)?;
+        let mut client = pool.get().await.map_err(|error| translate_pool(&address.target, error))?;
+        if options.migrate {
+            migrate::migrate(&mut client, &options.schema, &address.target).await?;
+        }
+        migrate::check(&client, &options.schema, &address.target).await?;
+        let explicit_isolation = default_isolation(&client, &address.target).await? != "read committed";
+        drop(client);
+
+        let (singles, waiting) = mpsc::channel(SINGLES_MAX);
+        tokio::spawn(group_singles(waiting, pool.clone(), options.schema.clone(), address.target.clone()));
+        Ok(Self {
+            singles,
+            listener: Arc::new(Listener::new(
+                direct.unwrap_or_else(|| address.clone()),
+                pool.clone(),
+                &options.schema,
+                options.hints,
+            )),
+            claimed_since_vacuum: Arc::default(),
+            bounds: Arc::default(),
+            limits: options.limits,
+            schema: options.schema.into(),
+            target: address.target.into(),
+            explicit_isolation,
+            pool,
+        })
+    }
+
+    /// True while hints arrive: the listener is connected and its probe came back. False behind a pooler in
+    /// transaction mode without a direct address, and with hints switched off; then workers poll.
+    pub fn is_listening(&self) -> bool {
+        self.listener.is_listening()
+    }
+
+    /// Everything in the pool, for metrics: connections open, and of those idle.
+    pub fn connections(&self) -> (usize, usize) {
+        let status = self.pool.status();
+        (status.size, status.available)
+    }
+
+    async fn client(&self) -> Result<Object, StoreError> {
+        self.pool.get().await.map_err(|error| translate_pool(&self.target, error))
+    }
+
+    /// Calls one function of the schema: `call` is what follows `select * from schema.`.
+    pub(crate) async fn call(
+        &self,
+        doing: &'static str,
+        call: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let text = format!("select * from {}.{call}", self.schema);
+        let failed = |error| translate(&self.target, doing, error);
+        let mut client = self.client().await?;
+        if !self.explicit_isolation {
+            return client.query_typed(&text, parameters).await.map_err(failed);
+        }
+        let transaction = read_committed(&mut client).await.map_err(failed)?;
+        let rows = transaction.query_typed(&text, parameters).await.map_err(failed)?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(rows)
+    }
+}
+
+async fn read_committed(
+    client: &mut Object,
+) -> Result<tokio_postgres::Transaction<'_>, tokio_postgres::Error> {
+    let client: &mut tokio_postgres::Client = client;
+    client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await
+}
+
+async fn default_isolation(client: &tokio_postgres::Client, target: &str) -> Result<String, StoreError> {
+    let rows = client.query_typed("select current_setting('default_transaction_isolation')", &[]).await;
+    Ok(rows.map_err(|error| translate(target, "read settings", error))?[0].get(0))
+}
+
+fn names(queues: &[QueueName]) -> Vec<&str> {
+    queues.iter().map(QueueName::as_str).collect()
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn enqueue(&self, task: NewTask) -> Result<TaskId, StoreError> {
+        task.check(&self.limits)?;
+        let (answer, answered) = oneshot::channel();
+        self.singles.send(Single { task, answer }).await.map_err(|_| StoreError::Closed)?;
+        answered.await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<TaskId>, StoreError> {
+        check_bulk(&tasks, &self.limits)?;
+        if tasks.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut client = self.client().await?;
+        let sent = enqueue_bulk(&mut client, &self.schema, &tasks).await;
+        sent.map_err(|error| translate(&self.target, "enqueue", error))
+    }
+
+    async fn advance(&self, advance: Advance) -> Result<Advanced, StoreError> {
+        let mut client = self.client().await?;
+        let advanced = if self.explicit_isolation {
+            let failed = |error| translate(&self.target, "advance", error);
+            let transaction = read_committed(&mut client).await.map_err(failed)?;
+            let advanced = self.advance_on(&transaction, advance).await?;
+            transaction.commit().await.map_err(failed)?;
+            advanced
+        } else {
+            self.advance_on(&**client, advance).await?
+        };
+        self.claimed_since_vacuum.fetch_add(advanced.claimed.len() as i64, Ordering::Relaxed);
+        Ok(advanced)
+    }
+
+    async fn register(&self, registration: Registration) -> Result<(), StoreError> {
+        let Registration { session, name, queues, capacity } = registration;
+        let call = "register(p_session => $1, p_name => $2, p_queues => $3, p_slots => $4, p_free => $5, \
+                    p_memory_percent => $6, p_draining => $7)";
+        let parameters: &[Parameter<'_>] = &[
+            (&session.0, Type::UUID),
+            (&laneway_core::validate::clean_report(&name), Type::TEXT),
+            (&names(&queues), Type::TEXT_ARRAY),
+            (&(capacity.slots as i32), Type::INT4),
+            (&(capacity.free as i32), Type::INT4),
+            (&i16::from(capacity.memory_percent), Type::INT2),
+            (&capacity.draining, Type::BOOL),
+        ];
+        self.call("register", call, parameters).await.map(drop)
+    }
+
+    async fn renew(&self, renewal: Renewal) -> Result<Renewed, StoreError> {
+        let Renewal { session, capacity, leases, advance_number } = renewal;
+        let leases: Vec<_> = leases.iter().map(|lease| lease.0).collect();
+        let call = "renew(p_session => $1, p_slots => $2, p_free => $3, p_memory_percent => $4, p_draining => $5, \
+                    p_leases => $6, p_number => $7)";
+        let parameters: &[Parameter<'_>] = &[
+            (&session.0, Type::UUID),
+            (&(capacity.slots as i32), Type::INT4),
+            (&(capacity.free as i32), Type::INT4),
+            (&i16::from(capacity.memory_percent), Type::INT2),
+            (&capacity.draining, Type::BOOL),
+            (&leases, Type::INT8_ARRAY),
+            (&(advance_number as i64), Type::INT8),
+        ];
+        let rows = self.call("renew", call, parameters).await?;
+        let row = &rows[0];
+        if !row.get::<_, bool>("alive") {
+            return Ok(Renewed::Lost);
+        }
+        let cancel: Option<Vec<i64>> = row.get("cancel");
+        Ok(Renewed::Alive(Orders {
+            cancel: cancel.unwrap_or_default().into_iter().map(TaskId).collect(),
+            drain: row.get("drain"),
+            given_back: row.get::<_, i32>("given_back") as u32,
+        }))
+    }
+
+    async fn deregister(&self, session: SessionId) -> Result<(), StoreError> {
+        self.bounds.forget(session);
+        self.call("deregister", "deregister(p_session => $1)", &[(&session.0, Type::UUID)]).await.map(drop)
+    }
+
+    async fn sweep(&self) -> Result<Swept, StoreError> {
+        let rows = self.call("sweep", "sweep()", &[]).await?;
+        let count = |column| rows[0].get::<_, i32>(column) as u32;
+        Ok(Swept {
+            sessions: count("sessions"),
+            given_back: count("given_back"),
+            poisoned: count("poisoned"),
+        })
+    }
+
+    async fn maintain(&self) -> Result<(), StoreError> {
+        self.call("prepare days of history", "prepare_days()", &[]).await?;
+        self.call("remove idle lanes", "remove_idle_lanes(p_max => 1000)", &[]).await?;
+        if self.claimed_since_vacuum.load(Ordering::Relaxed) < VACUUM_AFTER {
+            return Ok(());
+        }
+        self.claimed_since_vacuum.store(0, Ordering::Relaxed);
+        // Autovacuum comes once a minute at best. Without the right to vacuum the server only warns.
+        let client = self.client().await?;
+        for table in ["task", "lease", "turn", "mark", "lane", "settled", "later"] {
+            let vacuum = format!("vacuum (skip_locked, truncate off) {}.{table}", self.schema);
+            client.batch_execute(&vacuum).await.map_err(|error| translate(&self.target, "vacuum", error))?;
+        }
+        Ok(())
+    }
+
+    fn hints(&self) -> Hints {
+        self.listener.subscribe()
+    }
+
+    async fn fall_asleep(&self, sleep: Sleep) -> Result<Fence, StoreError> {
+        self.listener.expect(sleep.session);
+        let call = "fall_asleep(p_session => $1, p_queues => $2, p_at_most_ms => $3)";
+        let millis = sleep.at_most.as_millis() as i64;
+        let parameters: &[Parameter<'_>] = &[
+            (&sleep.session.0, Type::UUID),
+            (&names(&sleep.queues), Type::TEXT_ARRAY),
+            (&millis, Type::INT8),
+        ];
+        self.call("fall asleep", call, parameters).await?;
+        // A transaction of its own, after the commit of the announcement.
+        let rows = self.call("take a fence", "fence()", &[]).await?;
+        Ok(Fence(rows[0].get::<_, i64>(0) as u64))
+    }
+
+    async fn fence_passed(&self, fence: Fence) -> Result<bool, StoreError> {
+        let call = "fence_passed(p_fence => $1)";
+        Ok(self.call("look at the fence", call, &[(&(fence.0 as i64), Type::INT8)]).await?[0].get(0))
+    }
+
+    async fn is_claimable(&self, queues: &[QueueName], kinds: &Kinds) -> Result<bool, StoreError> {
+        let kinds: Option<Vec<_>> = match kinds {
+            Kinds::All => None,
+            Kinds::Only(kinds) => Some(kinds.iter().map(|kind| kind.as_str()).collect()),
+        };
+        let call = "is_claimable(p_queues => $1, p_kinds => $2)";
+        let parameters: &[Parameter<'_>] = &[(&names(queues), Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
+        Ok(self.call("look for work", call, parameters).await?[0].get(0))
+    }
+
+    async fn wake_up(&self, session: SessionId) -> Result<(), StoreError> {
+        self.listener.forget(session);
+        self.call("wake up", "wake_up(p_session => $1)", &[(&session.0, Type::UUID)]).await.map(drop)
+    }
+
+    async fn get(&self, task: TaskId) -> Result<Option<TaskView>, StoreError> {
+        let rows = self.call("get a task", "get_task(p_task => $1)", &[(&task.0, Type::INT8)]).await?;
+        Ok(rows.first().map(look::task_view))
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        listing.check()?;
+        let place = look::place_name(listing.place);
+        let queue = listing.queue.as_ref().map(QueueName::as_str);
+        let at =
+            listing.after.map(|cursor| Timestamp::from_microsecond(cursor.micros).unwrap_or(Timestamp::MAX));
+        let id = listing.after.map(|cursor| cursor.id.0);
+        let call = "list_tasks(p_place => $1, p_queue => $2, p_at => $3, p_id => $4, p_limit => $5)";
+        let parameters: &[Parameter<'_>] = &[
+            (&place, Type::TEXT),
+            (&queue, Type::TEXT),
+            (&at, Type::TIMESTAMPTZ),
+            (&id, Type::INT8),
+            (&(listing.limit as i32 + 1), Type::INT4),
+        ];
+        let rows = self.call("list tasks", call, parameters).await?;
+        Ok(look::page(&listing, rows.iter().map(look::task_view).collect()))
+    }
+
+    async fn counts(&self) -> Result<Vec<Counts>, StoreError> {
+        let rows = self.call("count tasks", "count_tasks()", &[]).await?;
+        let mut counts: Vec<_> = rows.iter().map(look::counts).collect();
+        counts.sort();
+        Ok(counts)
+    }
+
+    async fn cancel(&self, task: TaskId) -> Result<Cancel, StoreError> {
+        let rows = self.call("cancel", "cancel(p_task => $1)", &[(&task.0, Type::INT8)]).await?;
+        match rows[0].get::<_, &str>(0) {
+            "cancelled" => Ok(Cancel::Cancelled),
+            "requested" => Ok(Cancel::Requested),
+            "not_found" => Ok(Cancel::NotFound),
+            "busy" => Err(StoreError::Busy { what: format!("task {task}") }),
+            ended => Ok(Cancel::Ended(look::state(ended))),
+        }
+    }
+
+    async fn set_lane(
+        &self,
+        queue: &QueueName,
+        lane: &LaneKey,
+        settings: LaneSettings,
+    ) -> Result<(), StoreError> {
+        settings.check()?;
+        let call = "set_lane(p_queue => $1, p_key => $2, p_limit => $3, p_interval_ms => $4, p_halts => $5)";
+        let parameters: &[Parameter<'_>] = &[
+            (&queue.as_str(), Type::TEXT),
+            (&lane.as_str(), Type::TEXT),
+            (&settings.limit.map(LaneLimit::stored), Type::INT4),
+            (&settings.interval.map(|interval| interval.as_millis() as i64), Type::INT8),
+            (&settings.on_failure.map(|what| what == OnFailure::Halt), Type::BOOL),
+        ];
+        self.call("set a lane", call, parameters).await.map(drop)
+    }
+
+    async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError> {
+        let parameters: &[Parameter<'_>] = &[(&queue.as_str(), Type::TEXT), (&lane.as_str(), Type::TEXT)];
+        Ok(self.call("resume a lane", "resume_lane(p_queue => $1, p_key => $2)", parameters).await?[0].get(0))
+    }
+
+    async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError> {
+        let parameters: &[Parameter<'_>] = &[(&queue.as_str(), Type::TEXT), (&lane.as_str(), Type::TEXT)];
+        let rows = self.call("look at a lane", "lane_view(p_queue => $1, p_key => $2)", parameters).await?;
+        Ok(rows.first().map(|row| look::lane_view(lane.clone(), row)))
+    }
+
+    async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let parameters: &[Parameter<'_>] = &[(&queue.as_str(), Type::TEXT)];
+        Ok(self.call("pause a queue", "pause_queue(p_queue => $1)", parameters).await?[0].get(0))
+    }
+
+    async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let parameters: &[Parameter<'_>] = &[(&queue.as_str(), Type::TEXT)];
+        Ok(self.call("resume a queue", "resume_queue(p_queue => $1)", parameters).await?[0].get(0))
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        let rows = self.call("list workers", "list_workers()", &[]).await?;
+        Ok(rows
+            .iter()
+            .map(|row| WorkerView {
+                session: SessionId(row.get("session")),
+                name: row.get("name"),
+                queues: row.get::<_, Vec<String>>("queues").into_iter().map(stored_name).collect(),
+                capacity: Capacity {
+                    slots: row.get::<_, i32>("slots") as u32,
+                    free: row.get::<_, i32>("free") as u32,
+                    memory_percent: row.get::<_, i16>("memory_percent") as u8,
+                    draining: row.get("draining"),
+                },
+                started_at: row.get("started_at"),
+                seen_at: row.get("seen_at"),
+            })
+            .collect())
+    }
+
+    async fn verify(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.call("verify", "verify()", &[]).await?.iter().map(|row| row.get(0)).collect())
+    }
+}

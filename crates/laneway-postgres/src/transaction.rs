@@ -1,0 +1,93 @@
+//! Enqueue and settle inside the caller's own transaction.
+
+use laneway_core::{NewTask, Outcome, SessionId, Settle, StoreError, TaskId, Verdict, check_bulk};
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::advance::{Wire, verdict};
+use crate::enqueue::Columns;
+use crate::error::translate;
+use crate::store::PostgresStore;
+
+impl PostgresStore {
+    /// Stores tasks in the caller's transaction: they exist if and only if it commits. Takes no lock that a worker can
+    /// wait for, however long the transaction stays open.
+    ///
+    /// ```no_run
+    /// # async fn example(store: laneway_postgres::PostgresStore, client: &mut tokio_postgres::Client)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// use laneway_core::{Json, Kind, NewTask};
+    ///
+    /// let transaction = client.transaction().await?;
+    /// transaction.execute("insert into orders (id) values (7)", &[]).await?;
+    /// let receipt = NewTask::new(Kind::new("mail.receipt")?, Json::parse(r#"{"order": 7}"#)?);
+    /// store.enqueue_in(&transaction, vec![receipt]).await?;
+    /// transaction.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Refused input leaves the transaction usable; a database error leaves it failed, as any statement's would.
+    pub async fn enqueue_in(
+        &self,
+        transaction: &impl GenericClient,
+        tasks: Vec<NewTask>,
+    ) -> Result<Vec<TaskId>, StoreError> {
+        check_bulk(&tasks, &self.limits)?;
+        let sent = Columns::of(&tasks).send(transaction, &self.schema).await;
+        sent.map_err(|error| translate(&self.target, "enqueue", error))
+    }
+
+    /// Settles one attempt in the caller's transaction, so that its effects in this database happen exactly once: if
+    /// the verdict [`is_recorded`](Verdict::is_recorded), commit; if it is `Stale` or `Already`, roll back, because
+    /// another attempt owns or has done the work.
+    ///
+    /// The lease stays locked until the transaction ends. Claim such kinds with a lease of their own
+    /// ([`Claim::alone`](laneway_core::Claim::alone)), or they hold up the settles of their neighbours.
+    ///
+    /// # Errors
+    /// As any statement's; the transaction has then failed.
+    pub async fn settle_in(
+        &self,
+        transaction: &impl GenericClient,
+        session: SessionId,
+        settle: Settle,
+    ) -> Result<Verdict, StoreError> {
+        let wire = Wire::of(settle.outcome.cleaned());
+        let text = format!(
+            "select {}.settle(session => $1, lease => $2, token => $3, task => $4, outcome => $5, \
+             delay => $6 * interval '1 millisecond', error => $7, result => $8::text::json)",
+            self.schema
+        );
+        let rows = transaction
+            .query_typed(
+                &text,
+                &[
+                    (&session.0, Type::UUID),
+                    (&settle.lease.id.0, Type::INT8),
+                    (&settle.lease.token.0, Type::UUID),
+                    (&settle.task.0, Type::INT8),
+                    (&wire.outcome, Type::TEXT),
+                    (&wire.delay_ms, Type::INT8),
+                    (&wire.report, Type::TEXT),
+                    (&wire.result, Type::TEXT),
+                ],
+            )
+            .await
+            .map_err(|error| translate(&self.target, "settle", error))?;
+        Ok(verdict(rows[0].get(0)))
+    }
+
+    /// Completes one attempt in the caller's transaction: [`settle_in`](Self::settle_in) for the ordinary case.
+    ///
+    /// # Errors
+    /// As [`settle_in`](Self::settle_in).
+    pub async fn complete_in(
+        &self,
+        transaction: &impl GenericClient,
+        session: SessionId,
+        claimed: &laneway_core::Claimed,
+    ) -> Result<Verdict, StoreError> {
+        self.settle_in(transaction, session, claimed.settle(Outcome::completed())).await
+    }
+}
