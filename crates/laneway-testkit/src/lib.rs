@@ -3,11 +3,14 @@
 //! - [`cluster`] and [`pgbouncer`]: throwaway servers that never touch a running one and are gone when the test
 //!   process is gone.
 //! - [`store`] and [`worker`]: a store under test with a clock that can be moved, and a worker in slow motion.
+//! - [`model`]: a random script against a model of the contract.
 //! - [`suite`]: the behaviours that every store must show, made into tests by [`store_suite!`].
 
 pub mod cluster;
+pub mod model;
 pub mod pgbouncer;
 mod postgres;
+pub mod sqlite;
 pub mod store;
 pub mod suite;
 mod throwaway;

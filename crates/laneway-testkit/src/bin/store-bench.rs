@@ -1,0 +1,412 @@
+//! Measures the stores, as ratios within one run.
+//!
+//! ```text
+//! cargo run --release -p laneway-testkit --bin store-bench            a table
+//! cargo run --release -p laneway-testkit --bin store-bench -- --json  one JSON object per store
+//! ```
+//!
+//! Every case runs on a fresh database of a throwaway server that syncs to disk. Two coordinators drain, each settling
+//! what it claimed and claiming the next in one advance. The floor is what the bare server does with the same rows:
+//! one `insert … select` and one `delete` per 500 rows, without leases, history or lanes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use laneway_core::{
+    Advance, Capacity, Json, Kind, Lane, LaneKey, LaneLimit, NewTask, Outcome, QueueName, Registration, SessionId, Store,
+};
+use laneway_postgres::{PostgresOptions, PostgresStore};
+use laneway_sqlite::{SqliteOptions, SqliteStore};
+use laneway_testkit::cluster::{Cluster, ClusterOptions, Database};
+use serde_json::{Map, Value, json};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Coordinators that drain at the same time: one per core of the smallest machine that we care about.
+const COORDINATORS: usize = 2;
+/// Tasks of one bulk enqueue.
+const BULK: usize = 10_000;
+/// Callers of single enqueues.
+const CALLERS: usize = 50;
+/// Rounds under a held snapshot.
+const ROUNDS: usize = 5;
+
+struct Options {
+    json: bool,
+    stores: Vec<String>,
+    tasks: usize,
+    only: Option<String>,
+}
+
+impl Options {
+    fn parse() -> Result<Self, String> {
+        let mut options =
+            Self { json: false, stores: vec!["postgres".into(), "sqlite".into()], tasks: 100_000, only: None };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or(format!("{argument} wants a value"));
+            match argument.as_str() {
+                "--json" => options.json = true,
+                "--store" => options.stores = vec![value()?],
+                "--tasks" => options.tasks = value()?.parse().map_err(|_| "--tasks wants a number".to_owned())?,
+                "--only" => options.only = Some(value()?),
+                other => {
+                    return Err(format!(
+                        "`{other}` is unknown; store-bench [--json] [--store postgres|sqlite] [--tasks N] [--only CASE]"
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let options = Options::parse()?;
+    for store in &options.stores {
+        let mut report = Report { options: &options, values: Map::new() };
+        report.values.insert("store".into(), json!(store));
+        match store.as_str() {
+            "postgres" => measure_postgres(&mut report).await?,
+            "sqlite" => measure_sqlite(&mut report).await?,
+            other => return Err(format!("`{other}` is no store; postgres or sqlite").into()),
+        }
+        report.print();
+    }
+    Ok(())
+}
+
+/// The figures of one store.
+struct Report<'a> {
+    options: &'a Options,
+    values: Map<String, Value>,
+}
+
+impl Report<'_> {
+    fn wants(&self, case: &str) -> bool {
+        self.options.only.as_deref().is_none_or(|only| case.starts_with(only))
+    }
+
+    fn rate(&mut self, key: &str, tasks: usize, took: Duration) {
+        self.number(key, (tasks as f64 / took.as_secs_f64()).round());
+    }
+
+    fn number(&mut self, key: &str, value: f64) {
+        if !self.options.json {
+            println!("{:<10} {key:<26} {value:>12}", self.values["store"].as_str().unwrap_or_default());
+        }
+        self.values.insert(key.into(), json!(value));
+    }
+
+    fn print(&self) {
+        if self.options.json {
+            println!("{}", Value::Object(self.values.clone()));
+        }
+    }
+}
+
+/// How the tasks of a case are spread over lanes.
+#[derive(Clone, Copy)]
+enum Spread {
+    Free,
+    Lanes { lanes: usize, limit: u32 },
+}
+
+fn tasks(n: usize, spread: Spread) -> Vec<NewTask> {
+    let kind = Kind::new("bench.noop").expect("a valid name");
+    (0..n)
+        .map(|number| {
+            let text = format!(r#"{{"number":{number},"to":"somebody@example.org","subject":"{:064x}"}}"#, number * 7919);
+            let task = NewTask::new(kind.clone(), Json::trusted(text));
+            match spread {
+                Spread::Free => task,
+                Spread::Lanes { lanes, limit } => {
+                    let key = LaneKey::new(format!("lane:{}", number % lanes)).expect("a valid name");
+                    task.lane(Lane::new(key).limit(LaneLimit::at(limit).expect("a valid limit")))
+                }
+            }
+        })
+        .collect()
+}
+
+async fn fill(store: &dyn Store, n: usize, spread: Spread) -> Result<Duration, Failure> {
+    let bulks: Vec<_> = tasks(n, spread).chunks(BULK).map(<[_]>::to_vec).collect();
+    let begun = Instant::now();
+    for bulk in bulks {
+        store.enqueue_many(bulk).await?;
+    }
+    Ok(begun.elapsed())
+}
+
+/// Claims and completes until nothing is left, with whole claims settled together. Returns the time and the advances.
+async fn drain(store: &Arc<dyn Store>, n: usize, claim: u32) -> Result<(Duration, usize), Failure> {
+    let (done, advances) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let begun = Instant::now();
+    let mut coordinators = tokio::task::JoinSet::new();
+    for _ in 0..COORDINATORS {
+        coordinators.spawn(coordinate(store.clone(), n, claim, done.clone(), advances.clone()));
+    }
+    while let Some(ended) = coordinators.join_next().await {
+        ended?.map_err(|error| error.to_string())?;
+    }
+    assert_eq!(done.load(Ordering::Relaxed), n, "every task is completed once");
+    Ok((begun.elapsed(), advances.load(Ordering::Relaxed)))
+}
+
+async fn coordinate(
+    store: Arc<dyn Store>,
+    n: usize,
+    claim: u32,
+    done: Arc<AtomicUsize>,
+    advances: Arc<AtomicUsize>,
+) -> Result<(), laneway_core::StoreError> {
+    let session = SessionId::random();
+    let queues = vec![QueueName::default()];
+    let registration = Registration { session, name: "bench".into(), queues, capacity: Capacity::default() };
+    store.register(registration).await?;
+    let mut settles = vec![];
+    for number in 1.. {
+        let settled = settles.len();
+        let mut advance = Advance::new(session, number).claim(QueueName::default(), claim);
+        advance.settles = std::mem::take(&mut settles);
+        let advanced = store.advance(advance).await?;
+        advances.fetch_add(1, Ordering::Relaxed);
+        assert!(advanced.settled.iter().all(|settled| settled.verdict.is_recorded()));
+        settles.extend(advanced.claimed.iter().map(|claimed| claimed.settle(Outcome::completed())));
+        if done.fetch_add(settled, Ordering::Relaxed) + settled >= n {
+            break;
+        }
+        if settles.is_empty() {
+            // The other coordinator has the last ones.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    store.deregister(session).await
+}
+
+/// `callers` tasks at a time that enqueue one by one, each waiting for its answer.
+async fn enqueue_singly(store: &Arc<dyn Store>, n: usize, callers: usize) -> Result<Duration, Failure> {
+    let begun = Instant::now();
+    let mut running = tokio::task::JoinSet::new();
+    for caller in 0..callers {
+        let store = store.clone();
+        let mine = tasks(n / callers, Spread::Free);
+        running.spawn(async move {
+            for task in mine {
+                store.enqueue(task).await.unwrap_or_else(|error| panic!("caller {caller}: {error}"));
+            }
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended?;
+    }
+    Ok(begun.elapsed())
+}
+
+/// Drains the same number of tasks in rounds, and returns the time of each.
+async fn rounds(store: &Arc<dyn Store>, n: usize, spread: Spread) -> Result<Vec<Duration>, Failure> {
+    let mut times = vec![];
+    for _ in 0..ROUNDS {
+        fill(&**store, n / ROUNDS, spread).await?;
+        times.push(drain(store, n / ROUNDS, 500).await?.0);
+    }
+    Ok(times)
+}
+
+/// The cases that both stores run, each on a store of its own.
+const DRAINS: [(&str, Spread, u32, usize); 6] = [
+    ("free_per_s", Spread::Free, 500, 1),
+    ("free_50_per_s", Spread::Free, 50, 1),
+    ("ordered_1000_per_s", Spread::Lanes { lanes: 1_000, limit: 1 }, 500, 1),
+    ("ordered_1000_50_per_s", Spread::Lanes { lanes: 1_000, limit: 1 }, 50, 1),
+    ("limit3_62_per_s", Spread::Lanes { lanes: 62, limit: 3 }, 500, 1),
+    ("one_task_lanes_per_s", Spread::Lanes { lanes: usize::MAX, limit: 1 }, 500, 5),
+];
+const HELD: [(&str, Spread); 2] =
+    [("held", Spread::Free), ("held_lanes", Spread::Lanes { lanes: 1_000, limit: 1 })];
+
+async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
+    let cluster = Cluster::start(ClusterOptions::default().durable(true)).await?;
+    let n = report.options.tasks;
+    for (key, spread, claim, part) in DRAINS {
+        if !report.wants(key) {
+            continue;
+        }
+        let (database, store) = fresh(&cluster).await?;
+        let n = n / part;
+        let before = Usage::read(&database).await?;
+        let took = fill(&*store, n, spread).await?;
+        let filled = Usage::read(&database).await?;
+        let (drained, _) = drain(&store, n, claim).await?;
+        let after = Usage::read(&database).await?;
+        if key == "free_per_s" {
+            report.rate("bulk_enqueue_per_s", n, took);
+            report.number("wal_bytes_enqueue", ((filled.wal - before.wal) / n as f64).round());
+            report.number("wal_bytes_per_task", ((after.wal - filled.wal) / n as f64).round());
+            report.number("tx_per_task", (after.transactions - filled.transactions) / n as f64);
+        }
+        report.rate(key, n, drained);
+    }
+    if report.wants("single") {
+        let (database, store) = fresh(&cluster).await?;
+        let took = enqueue_singly(&store, n / 2, CALLERS).await?;
+        report.rate("single_grouped_per_s", n / 2, took);
+        let took = enqueue_own_transactions(&database, &store, n / 5).await?;
+        report.rate("single_own_tx_per_s", n / 5, took);
+    }
+    for (key, spread) in HELD {
+        if !report.wants(key) {
+            continue;
+        }
+        let (database, store) = fresh(&cluster).await?;
+        let holder = database.connect().await?;
+        holder.batch_execute("begin isolation level repeatable read; select count(*) from laneway.task").await?;
+        let times = rounds(&store, n, spread).await?;
+        report.rate(&format!("{key}_first_per_s"), n / ROUNDS, times[0]);
+        report.rate(&format!("{key}_last_per_s"), n / ROUNDS, times[ROUNDS - 1]);
+    }
+    if report.wants("floor") {
+        let (insert, delete) = floor(&fresh(&cluster).await?.0, n).await?;
+        report.rate("floor_insert_per_s", n, insert);
+        report.rate("floor_delete_per_s", n, delete);
+    }
+    Ok(())
+}
+
+async fn fresh(cluster: &Cluster) -> Result<(Database, Arc<dyn Store>), Failure> {
+    let database = cluster.database().await?;
+    let store = PostgresStore::open(PostgresOptions::new(database.url.clone())).await?;
+    Ok((database, Arc::new(store)))
+}
+
+/// What the server has written and committed so far.
+struct Usage {
+    wal: f64,
+    transactions: f64,
+}
+
+impl Usage {
+    async fn read(database: &Database) -> Result<Self, Failure> {
+        // Ids are handed out to writing transactions only; this look uses one up itself.
+        let text = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8, pg_current_xact_id()::text::float8";
+        let row = database.connect().await?.query_one(text, &[]).await?;
+        Ok(Self { wal: row.get(0), transactions: row.get(1) })
+    }
+}
+
+/// Each caller has a connection of its own and commits every task by itself.
+async fn enqueue_own_transactions(database: &Database, store: &Arc<dyn Store>, n: usize) -> Result<Duration, Failure> {
+    assert_eq!(store.name(), "postgres");
+    let mut connections = vec![];
+    for _ in 0..CALLERS {
+        connections.push(database.connect().await?);
+    }
+    let store = PostgresStore::open(PostgresOptions::new(database.url.clone())).await?;
+    let begun = Instant::now();
+    let mut running = tokio::task::JoinSet::new();
+    for connection in connections {
+        let (store, mine) = (store.clone(), tasks(n / CALLERS, Spread::Free));
+        running.spawn(async move {
+            for task in mine {
+                store.enqueue_in(&connection, vec![task]).await.unwrap_or_else(|error| panic!("{error}"));
+            }
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended?;
+    }
+    Ok(begun.elapsed())
+}
+
+/// The bare server: inserts and deletes the same rows, with the same indexes, 500 at a time.
+async fn floor(database: &Database, n: usize) -> Result<(Duration, Duration), Failure> {
+    let connection = database.connect().await?;
+    connection
+        .batch_execute(
+            "create table bare (like laneway.task); create unique index on bare (queue, lane, priority, id);
+             create unique index on bare (id);",
+        )
+        .await?;
+    let payloads: Vec<_> = tasks(n, Spread::Free).iter().map(|task| task.payload.as_str().to_owned()).collect();
+    let insert = connection
+        .prepare(
+            "insert into bare (id, lane, enqueued_at, size, queue, kind, payload, priority, attempt, max_attempts, crashes, depth)
+             select $1::bigint + place, 0, now(), length(text), 'default', 'bench.noop', text::json, 0, 0, 25, 0, 0
+             from unnest($2::text[]) with ordinality u(text, place)",
+        )
+        .await?;
+    let begun = Instant::now();
+    for (bulk, payloads) in payloads.chunks(BULK).enumerate() {
+        connection.execute(&insert, &[&((bulk * BULK) as i64), &payloads]).await?;
+    }
+    let inserted = begun.elapsed();
+    let delete = connection
+        .prepare(
+            "delete from bare where ctid = any (array(
+                 select ctid from bare where queue = 'default' and lane = 0 order by priority, id limit 500 for update skip locked
+             )) returning id, kind, payload",
+        )
+        .await?;
+    connection.batch_execute("set enable_seqscan = off; set enable_sort = off; set enable_bitmapscan = off").await?;
+    let begun = Instant::now();
+    while !connection.query(&delete, &[]).await?.is_empty() {}
+    Ok((inserted, begun.elapsed()))
+}
+
+async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
+    let n = report.options.tasks;
+    let directory = tempfile::tempdir()?;
+    let open = async |name: &str| -> Result<Arc<dyn Store>, Failure> {
+        Ok(Arc::new(SqliteStore::open(SqliteOptions::new(directory.path().join(name))).await?))
+    };
+    for (key, spread, claim, part) in DRAINS {
+        if !report.wants(key) {
+            continue;
+        }
+        let store = open(&format!("{key}.db")).await?;
+        let n = n / part;
+        let took = fill(&*store, n, spread).await?;
+        let (drained, advances) = drain(&store, n, claim).await?;
+        if key == "free_per_s" {
+            report.rate("bulk_enqueue_per_s", n, took);
+            report.number("tx_per_task", advances as f64 / n as f64);
+        }
+        report.rate(key, n, drained);
+    }
+    if report.wants("durable") {
+        let store = open("durable.db").await?;
+        let begun = Instant::now();
+        fill(&*store, n, Spread::Free).await?;
+        drain(&store, n, 100).await?;
+        report.rate("durable_100_per_s", n, begun.elapsed());
+    }
+    if report.wants("single") {
+        let store = open("single.db").await?;
+        let took = enqueue_singly(&store, n / 2, CALLERS).await?;
+        report.rate("single_grouped_per_s", n / 2, took);
+        let took = enqueue_singly(&store, n / 20, 1).await?;
+        report.rate("single_own_tx_per_s", n / 20, took);
+    }
+    for (key, spread) in HELD {
+        if !report.wants(key) {
+            continue;
+        }
+        let path = directory.path().join(format!("{key}.db"));
+        let store = open(&format!("{key}.db")).await?;
+        let holder = tokio::task::spawn_blocking(move || hold_snapshot(&path)).await?;
+        let times = rounds(&store, n, spread).await?;
+        drop(holder);
+        report.rate(&format!("{key}_first_per_s"), n / ROUNDS, times[0]);
+        report.rate(&format!("{key}_last_per_s"), n / ROUNDS, times[ROUNDS - 1]);
+    }
+    Ok(())
+}
+
+/// A reader whose snapshot stays as it is until it is dropped.
+fn hold_snapshot(path: &std::path::Path) -> rusqlite::Connection {
+    let reader = rusqlite::Connection::open(path).expect("the file exists");
+    reader.execute_batch("begin; select count(*) from task").expect("a read transaction begins");
+    reader
+}

@@ -1,0 +1,225 @@
+//! Judges a claim: the number must be exact, and every task must have had the right to be taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use laneway_core::{Claimed, Kinds, QueueName, TaskId};
+
+use super::state::{Bound, Lane, LaneName, Model, Place, Task};
+
+/// A wish for tasks of one queue.
+#[derive(Debug)]
+pub(super) struct Wish {
+    pub queue: QueueName,
+    pub max: usize,
+    pub kinds: Kinds,
+}
+
+impl Wish {
+    fn handles(&self, task: &Task) -> bool {
+        match &self.kinds {
+            Kinds::All => true,
+            Kinds::Only(kinds) => kinds.contains(&task.kind),
+        }
+    }
+}
+
+/// What a lane may give to one claim.
+#[derive(Debug, Default)]
+struct Offer {
+    /// At least this many, if the claim has room.
+    least: usize,
+    /// At most this many.
+    most: usize,
+    /// Tasks that a turn is bound to. Each may be taken.
+    bound: Vec<TaskId>,
+    /// Other tasks, which must be taken in this order.
+    in_order: Vec<TaskId>,
+    /// Tasks that may be taken because it is not certain what the turns are bound to.
+    perhaps: Vec<TaskId>,
+}
+
+/// Judges what a store claimed for one wish.
+pub(super) fn judge(model: &Model, wish: &Wish, claimed: &[&Claimed]) -> Result<(), String> {
+    let taken: BTreeSet<TaskId> = claimed.iter().map(|one| one.task.id).collect();
+    if taken.len() != claimed.len() {
+        return Err("a task was claimed twice in one claim".into());
+    }
+    if model.paused.contains(&wish.queue) {
+        return if taken.is_empty() { Ok(()) } else { Err(format!("{taken:?} claimed from a paused queue")) };
+    }
+    let free: Vec<TaskId> = free_tasks(model, wish);
+    let offers: BTreeMap<&LaneName, Offer> = model
+        .lanes
+        .iter()
+        .filter(|(name, _)| name.0 == wish.queue)
+        .map(|(name, lane)| (name, offer(model, wish, name, lane)))
+        .collect();
+
+    judge_number(wish, &free, &offers, taken.len())?;
+    judge_free(&free, &taken)?;
+    for (name, offer) in &offers {
+        let of_lane: BTreeSet<TaskId> =
+            taken.iter().copied().filter(|id| model.tasks[id].lane_name().as_ref() == Some(name)).collect();
+        judge_lane(offer, &of_lane).map_err(|problem| format!("lane `{}`: {problem}; {offer:?}", name.1))?;
+    }
+    if taken.len() == wish.max {
+        judge_priorities(model, &free, &offers, &taken)?;
+    }
+    Ok(())
+}
+
+fn by_rank(model: &Model, mut tasks: Vec<TaskId>) -> Vec<TaskId> {
+    tasks.sort_by_key(|id| (model.tasks[id].priority, *id));
+    tasks
+}
+
+fn free_tasks(model: &Model, wish: &Wish) -> Vec<TaskId> {
+    let free = model.tasks.iter().filter(|(_, task)| {
+        task.queue == wish.queue && task.lane.is_none() && task.is_pending() && wish.handles(task)
+    });
+    by_rank(model, free.map(|(id, _)| *id).collect())
+}
+
+fn offer(model: &Model, wish: &Wish, name: &LaneName, lane: &Lane) -> Offer {
+    let turns = (lane.limit - model.held(name)).max(0) as usize;
+    if lane.halted || turns == 0 || model.now < lane.not_before {
+        return Offer::default();
+    }
+    let pending: Vec<(TaskId, &Task)> = model.in_lane(name).filter(|(_, task)| task.is_pending()).collect();
+    let mut offer =
+        if lane.limit == 1 { ordered(model, wish, &pending) } else { wide(model, wish, &pending, turns) };
+    if lane.interval > 0 {
+        (offer.least, offer.most) = (offer.least.min(1), offer.most.min(1));
+    }
+    if model.now < lane.surely_from {
+        offer.least = 0;
+    }
+    offer
+}
+
+fn with(pending: &[(TaskId, &Task)], bound: Bound) -> Vec<TaskId> {
+    pending.iter().filter(|(_, task)| task.place == Place::Pending(bound)).map(|(id, _)| *id).collect()
+}
+
+/// Limit 1: the bound task, else the head, or nothing.
+fn ordered(model: &Model, wish: &Wish, pending: &[(TaskId, &Task)]) -> Offer {
+    let (bound, doubtful) = (with(pending, Bound::Yes), with(pending, Bound::Perhaps));
+    let head = by_rank(model, pending.iter().map(|(id, _)| *id).collect()).into_iter().next();
+    let candidates = match (bound.is_empty(), doubtful.is_empty()) {
+        (false, _) => bound,
+        (true, true) => head.into_iter().collect(),
+        (true, false) => doubtful.into_iter().chain(head).collect(),
+    };
+    let (handled, other): (Vec<_>, Vec<_>) =
+        candidates.into_iter().partition(|id| wish.handles(&model.tasks[id]));
+    let most = handled.len().min(1);
+    Offer { least: if other.is_empty() { most } else { 0 }, most, perhaps: handled, ..Default::default() }
+}
+
+/// Limit above 1: bound tasks, and the first of the others that the caller can run.
+fn wide(model: &Model, wish: &Wish, pending: &[(TaskId, &Task)], turns: usize) -> Offer {
+    let handled = |ids: Vec<TaskId>| -> Vec<TaskId> {
+        ids.into_iter().filter(|id| wish.handles(&model.tasks[id])).collect()
+    };
+    let all_bound = with(pending, Bound::Yes);
+    let all_doubtful = with(pending, Bound::Perhaps);
+    let reserved = all_bound.len();
+    let bound = handled(all_bound);
+    let in_order = by_rank(model, handled(with(pending, Bound::No)));
+    if all_doubtful.is_empty() {
+        let number = bound.len() + in_order.len().min(turns.saturating_sub(reserved));
+        return Offer { least: number, most: number, bound, in_order, ..Default::default() };
+    }
+    let idle = (reserved - bound.len()) + all_doubtful.len();
+    let perhaps: Vec<_> = bound.into_iter().chain(handled(all_doubtful)).chain(in_order).collect();
+    let idle = idle.min(turns);
+    Offer {
+        least: perhaps.len().min(turns - idle),
+        most: perhaps.len().min(turns),
+        perhaps,
+        ..Default::default()
+    }
+}
+
+fn judge_number(
+    wish: &Wish,
+    free: &[TaskId],
+    offers: &BTreeMap<&LaneName, Offer>,
+    number: usize,
+) -> Result<(), String> {
+    let least = wish.max.min(free.len() + offers.values().map(|offer| offer.least).sum::<usize>());
+    let most = wish.max.min(free.len() + offers.values().map(|offer| offer.most).sum::<usize>());
+    if (least..=most).contains(&number) {
+        return Ok(());
+    }
+    let open: Vec<_> = offers.iter().filter(|(_, offer)| offer.most > 0).collect();
+    Err(format!("{number} tasks were claimed, it should be {least} to {most}; free {free:?}, lanes {open:?}"))
+}
+
+fn judge_free(free: &[TaskId], taken: &BTreeSet<TaskId>) -> Result<(), String> {
+    let count = free.iter().filter(|id| taken.contains(id)).count();
+    if free[..count].iter().all(|id| taken.contains(id)) {
+        return Ok(());
+    }
+    Err(format!("free tasks were not claimed in order: {taken:?} of {free:?}"))
+}
+
+fn judge_lane(offer: &Offer, taken: &BTreeSet<TaskId>) -> Result<(), String> {
+    if taken.len() > offer.most {
+        return Err(format!("{taken:?} were claimed, at most {} may start", offer.most));
+    }
+    let rest: BTreeSet<TaskId> =
+        taken.iter().copied().filter(|id| !offer.bound.contains(id) && !offer.perhaps.contains(id)).collect();
+    let first: BTreeSet<TaskId> = offer.in_order.iter().copied().take(rest.len()).collect();
+    if rest == first {
+        return Ok(());
+    }
+    Err(format!("{rest:?} were claimed, {first:?} are first"))
+}
+
+/// A full claim took the best, and within the last priority lanes and free tasks alternate.
+fn judge_priorities(
+    model: &Model,
+    free: &[TaskId],
+    offers: &BTreeMap<&LaneName, Offer>,
+    taken: &BTreeSet<TaskId>,
+) -> Result<(), String> {
+    let priority = |id: &TaskId| model.tasks[id].priority;
+    let Some(worst) = taken.iter().map(priority).max() else { return Ok(()) };
+    let left_free = free.iter().filter(|id| !taken.contains(id)).map(priority).min();
+    let left_laned =
+        offers.values().filter_map(|offer| next_in_lane(offer, taken)).map(|id| priority(&id)).min();
+    for (what, left) in [("free task", left_free), ("lane", left_laned)] {
+        if left.is_some_and(|left| left < worst) {
+            return Err(format!("a {what} of priority {left:?} was left behind, one of {worst} was claimed"));
+        }
+    }
+    if left_free != Some(worst) || left_laned != Some(worst) {
+        return Ok(());
+    }
+    let (laned, free): (Vec<TaskId>, Vec<TaskId>) =
+        taken.iter().filter(|id| priority(id) == worst).partition(|id| model.tasks[id].lane.is_some());
+    if laned.len() == free.len() || laned.len() == free.len() + 1 {
+        return Ok(());
+    }
+    Err(format!(
+        "{} of lanes and {} free tasks of priority {worst} do not alternate",
+        laned.len(),
+        free.len()
+    ))
+}
+
+/// The task that a lane would certainly have given next.
+fn next_in_lane(offer: &Offer, taken: &BTreeSet<TaskId>) -> Option<TaskId> {
+    let all = || offer.bound.iter().chain(&offer.in_order).chain(&offer.perhaps);
+    if all().filter(|id| taken.contains(id)).count() >= offer.least {
+        return None;
+    }
+    // With bound tasks or doubt it is the store's choice which comes next; only a single candidate is certain.
+    let certain = match (offer.bound.is_empty(), offer.perhaps.len()) {
+        (true, 0) => &offer.in_order,
+        (true, 1) => &offer.perhaps,
+        _ => return None,
+    };
+    certain.iter().find(|id| !taken.contains(id)).copied()
+}

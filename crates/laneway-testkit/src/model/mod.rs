@@ -1,0 +1,91 @@
+//! A random model test: thousands of operations against a store and against a small model of the contract.
+//!
+//! A [`script`] is made from a seed alone and speaks in picks ("the third of what runs"), so the same script
+//! runs on every store, whatever the store decides. After each operation the [`state`] of the model moves on. Which
+//! lane goes first is the store's choice, so a claim is not predicted but [judged](claim): the number must be
+//! exact, and no task may be among the claimed that had no right to be. Then the model follows.
+//!
+//! Time comes in units of 1000 s, so that the seconds that a run itself takes never decide anything.
+//!
+//! When a store and the model disagree, the script is cut after the failing operation and then made
+//! shorter, as long as it still fails on a fresh store. Seed and script are printed.
+
+mod claim;
+mod look;
+mod run;
+mod script;
+mod state;
+
+use std::time::{Duration, Instant};
+
+use crate::store::TestStore;
+use run::{Failure, Run};
+use script::{Op, script};
+
+/// One unit of the model's time.
+const UNIT: Duration = Duration::from_secs(1_000);
+/// Making a failing script shorter ends after this time.
+const SHRINK_AT_MOST: Duration = Duration::from_secs(60);
+
+/// Seeds that always run, and one more from `LANEWAY_SEED`.
+pub fn seeds() -> Vec<u64> {
+    let extra =
+        std::env::var("LANEWAY_SEED").ok().map(|seed| seed.parse().expect("LANEWAY_SEED is a number"));
+    [1, 2, 3, 4, 5].into_iter().chain(extra).collect()
+}
+
+/// How many operations a script has: `LANEWAY_MODEL_OPS`, or `default`.
+pub fn operations(default: usize) -> usize {
+    let given = std::env::var("LANEWAY_MODEL_OPS").ok();
+    given.map_or(default, |ops| ops.parse().expect("LANEWAY_MODEL_OPS is a number"))
+}
+
+/// Runs the script of `seed` on a fresh store and panics, with the shortest script found, when the store does
+/// something that the contract does not allow.
+pub async fn check(seed: u64, operations: usize, fresh: impl AsyncFn() -> TestStore) {
+    let ops = script(seed, operations);
+    let Err(failure) = replay(fresh().await, ops.clone()).await else { return };
+    let (ops, failure) = shrink(ops[..=failure.step].to_vec(), failure, &fresh).await;
+    let listing: Vec<_> = ops.iter().enumerate().map(|(step, op)| format!("{step:4}  {op:?}")).collect();
+    panic!(
+        "seed {seed} fails (LANEWAY_SEED={seed}), after {} operations:\n{}\n{}",
+        ops.len(),
+        listing.join("\n"),
+        failure.problem
+    );
+}
+
+/// Removes operations in ever smaller pieces, as long as what remains still fails.
+async fn shrink(
+    mut ops: Vec<Op>,
+    mut failure: Failure,
+    fresh: &impl AsyncFn() -> TestStore,
+) -> (Vec<Op>, Failure) {
+    let deadline = Instant::now() + SHRINK_AT_MOST;
+    let mut piece = ops.len() / 2;
+    while piece > 0 {
+        let mut start = 0;
+        while start < ops.len() && Instant::now() < deadline {
+            let mut fewer = ops.clone();
+            fewer.drain(start..(start + piece).min(ops.len()));
+            match replay(fresh().await, fewer.clone()).await {
+                Err(again) => {
+                    fewer.truncate(again.step + 1);
+                    (ops, failure) = (fewer, again);
+                }
+                Ok(()) => start += piece,
+            }
+        }
+        piece /= 2;
+    }
+    (ops, failure)
+}
+
+/// Runs a script in a task of its own, so that a panic inside a store is a failure like any other.
+async fn replay(store: TestStore, ops: Vec<Op>) -> Result<(), Failure> {
+    let last = ops.len().saturating_sub(1);
+    match tokio::spawn(Run::replay(store, ops)).await {
+        Ok(outcome) => outcome,
+        Err(panicked) => Err(Failure { step: last, problem: format!("the store panicked: {panicked}") }),
+    }
+}

@@ -1,0 +1,190 @@
+//! Scripts: operations in terms of picks, made from a seed.
+
+/// How many workers a script has.
+pub(super) const SLOTS: usize = 3;
+/// The queues.
+pub(super) const QUEUES: [&str; 2] = ["default", "other"];
+/// The lanes of each queue.
+pub(super) const LANES: [&str; 4] = ["a", "b", "c", "d"];
+/// The kinds.
+pub(super) const KINDS: [&str; 3] = ["x", "y", "z"];
+
+/// One operation. Numbers called `which` pick from what is there when the operation runs, modulo their count.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Enqueue {
+        queue: usize,
+        lane: Option<usize>,
+        limit: Option<u32>,
+        tasks: Vec<NewTaskPick>,
+    },
+    /// With `fresh`, a worker that was lost has registered anew before.
+    Advance {
+        slot: usize,
+        fresh: bool,
+        settles: Vec<SettlePick>,
+        claims: Vec<ClaimPick>,
+    },
+    Repeat {
+        slot: usize,
+    },
+    Cancel {
+        which: usize,
+    },
+    SetLane {
+        queue: usize,
+        lane: usize,
+        limit: Option<u32>,
+        interval: Option<u64>,
+        halt: Option<bool>,
+    },
+    ResumeLane {
+        queue: usize,
+        lane: usize,
+    },
+    Pause {
+        queue: usize,
+    },
+    Resume {
+        queue: usize,
+    },
+    Renew {
+        slot: usize,
+        forget: u64,
+        behind: u64,
+    },
+    Register {
+        slot: usize,
+    },
+    Deregister {
+        slot: usize,
+    },
+    AdvanceClock {
+        units: u64,
+    },
+    Sweep {
+        survivors: u64,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct NewTaskPick {
+    pub kind: usize,
+    pub priority: i32,
+    pub delay: u64,
+    pub max_attempts: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SettlePick {
+    /// Whose attempt: usually the slot's own.
+    pub of_slot: usize,
+    pub which: usize,
+    /// True: pick from all attempts that were ever handed out, not only from those under way.
+    pub any: bool,
+    pub forged: bool,
+    pub outcome: OutcomePick,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OutcomePick {
+    Completed,
+    Result,
+    Retry(u64),
+    Snooze(u64),
+    Failed,
+    Cancelled,
+    GivenBack,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ClaimPick {
+    pub queue: usize,
+    pub max: u32,
+    /// Bit set of kinds; none set means all.
+    pub kinds: u8,
+}
+
+/// The script of a seed.
+pub(super) fn script(seed: u64, operations: usize) -> Vec<Op> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..operations).map(|_| operation(&mut random)).collect()
+}
+
+fn operation(random: &mut fastrand::Rng) -> Op {
+    let (queue, lane, slot) =
+        (random.usize(..QUEUES.len()), random.usize(..LANES.len()), random.usize(..SLOTS));
+    match random.u32(..100) {
+        0..19 => enqueue(random, queue, lane),
+        19..67 => advance(random, slot),
+        67..71 => Op::Repeat { slot },
+        71..77 => Op::Cancel { which: random.usize(..1_000) },
+        77..81 => set_lane(random, queue, lane),
+        81..84 => Op::ResumeLane { queue, lane },
+        84 => Op::Pause { queue },
+        85..88 => Op::Resume { queue },
+        88..90 => Op::Renew { slot, forget: sparse(random), behind: random.u64(..3) },
+        90..93 => Op::Register { slot },
+        93 => Op::Deregister { slot },
+        94..98 => Op::AdvanceClock { units: random.u64(1..3) },
+        _ => Op::Sweep { survivors: random.u64(..) },
+    }
+}
+
+fn enqueue(random: &mut fastrand::Rng, queue: usize, lane: usize) -> Op {
+    let lane = (random.u32(..4) > 0).then_some(lane);
+    let limit = (random.u32(..6) == 0).then(|| random.u32(1..4));
+    let tasks = (0..random.usize(1..4)).map(|_| NewTaskPick {
+        kind: random.usize(..KINDS.len()),
+        priority: if random.u32(..4) == 0 { random.i32(-2..3) } else { 0 },
+        delay: if random.u32(..6) == 0 { random.u64(1..4) } else { 0 },
+        max_attempts: random.u32(1..5),
+    });
+    let tasks = tasks.collect();
+    Op::Enqueue { queue, lane, limit, tasks }
+}
+
+fn advance(random: &mut fastrand::Rng, slot: usize) -> Op {
+    let settles = (0..random.usize(..6)).map(|_| SettlePick {
+        of_slot: if random.u32(..25) == 0 { random.usize(..SLOTS) } else { slot },
+        which: random.usize(..1_000),
+        any: random.u32(..8) == 0,
+        forged: random.u32(..40) == 0,
+        outcome: outcome(random),
+    });
+    let settles = settles.collect();
+    let mut queues: Vec<usize> = (0..QUEUES.len()).collect();
+    random.shuffle(&mut queues);
+    queues.truncate(random.usize(..=QUEUES.len()));
+    let claims = queues.into_iter().map(|queue| ClaimPick {
+        queue,
+        max: random.u32(1..6),
+        kinds: if random.bool() { 0 } else { random.u8(1..8) },
+    });
+    let claims = claims.collect();
+    Op::Advance { slot, fresh: random.u32(..4) > 0, settles, claims }
+}
+
+fn outcome(random: &mut fastrand::Rng) -> OutcomePick {
+    match random.u32(..16) {
+        0..6 => OutcomePick::Completed,
+        6 => OutcomePick::Result,
+        7..10 => OutcomePick::Retry(random.u64(..3)),
+        10..12 => OutcomePick::Snooze(random.u64(..3)),
+        12 => OutcomePick::Failed,
+        13 => OutcomePick::Cancelled,
+        _ => OutcomePick::GivenBack,
+    }
+}
+
+fn set_lane(random: &mut fastrand::Rng, queue: usize, lane: usize) -> Op {
+    let limit = random.bool().then(|| random.choice([1, 1, 2, 3, u32::MAX]).expect("not empty"));
+    let interval = (random.u32(..3) == 0).then(|| random.choice([0, 0, 0, 1, 2]).expect("not empty"));
+    let halt = (random.u32(..3) == 0).then(|| random.bool());
+    Op::SetLane { queue, lane, limit, interval, halt }
+}
+
+/// Few bits set.
+fn sparse(random: &mut fastrand::Rng) -> u64 {
+    random.u64(..) & random.u64(..) & random.u64(..)
+}
