@@ -1,0 +1,50 @@
+//! Ends a task that is not running, or has its worker told.
+
+use laneway_core::{Cancel, TaskId};
+
+use crate::end::{self, Ending, From};
+use crate::row::Sql;
+use crate::turn;
+use crate::writer::Step;
+
+const REQUEST: &str = "insert into cancel_request (task_id) values (?1) on conflict do nothing";
+
+/// Cancels a task wherever it is.
+pub(crate) fn cancel(step: &mut Step<'_>, task: TaskId) -> rusqlite::Result<Cancel> {
+    let id = task.0;
+    if let Some(lane) = step.db.first("select lane from task where id = ?1", [id], |row| row.get(0))? {
+        cancel_pending(step, id, lane)?;
+        return Ok(Cancel::Cancelled);
+    }
+    let later = step.db.first("select lane, holds_turn from later where id = ?1", [id], |row| {
+        Ok((row.get(0)?, row.get(1)?))
+    })?;
+    if let Some((lane, holds_turn)) = later {
+        cancel_later(step, id, lane, holds_turn)?;
+        return Ok(Cancel::Cancelled);
+    }
+    if step.db.any("select 1 from leased where id = ?1", [id])? {
+        step.db.run(REQUEST, [id])?;
+        return Ok(Cancel::Requested);
+    }
+    let ended = step.db.first("select state from ended where id = ?1", [id], |row| row.get(0))?;
+    Ok(ended.map_or(Cancel::NotFound, |state| Cancel::Ended(end::state_from_stored(state))))
+}
+
+fn cancel_pending(step: &mut Step<'_>, id: i64, lane: i64) -> rusqlite::Result<()> {
+    end::end_task(step, From::Task, id, lane, Ending::cancelled(None))?;
+    if lane == 0 {
+        return Ok(());
+    }
+    turn::unbind(step, lane, id)?;
+    turn::refresh(step, lane)
+}
+
+fn cancel_later(step: &mut Step<'_>, id: i64, lane: i64, holds_turn: bool) -> rusqlite::Result<()> {
+    end::end_task(step, From::Later, id, lane, Ending::cancelled(None))?;
+    if !holds_turn {
+        return Ok(());
+    }
+    turn::release(step, lane)?;
+    turn::refresh(step, lane)
+}

@@ -1,0 +1,289 @@
+//! Moves tasks out of the places where they wait or run. Every end of a task, whatever its cause, is [`end_task`].
+
+use rusqlite::params;
+
+use laneway_core::State;
+
+use crate::lane;
+use crate::row::{Sql, carried};
+use crate::turn::{self, End};
+use crate::writer::Step;
+
+/// What a leased task's future depends on.
+pub(crate) struct Leased {
+    pub(crate) id: i64,
+    pub(crate) queue: i64,
+    pub(crate) lane: i64,
+    pub(crate) attempt: u32,
+    pub(crate) max_attempts: u32,
+    pub(crate) crashes: u32,
+    has_parent: bool,
+}
+
+/// The table that a task leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    Task,
+    Later,
+    Leased,
+}
+
+/// How a task ends.
+pub(crate) struct Ending {
+    pub(crate) state: State,
+    pub(crate) error: Option<String>,
+    pub(crate) result: Option<String>,
+}
+
+impl Ending {
+    /// Ended by a command.
+    pub(crate) fn cancelled(reason: Option<String>) -> Self {
+        let error = Some(reason.unwrap_or_else(|| "cancelled".to_owned()));
+        Self { state: State::Cancelled, error, result: None }
+    }
+
+    /// Failed for good.
+    pub(crate) fn failed(error: String) -> Self {
+        Self { state: State::Failed, error: Some(error), result: None }
+    }
+}
+
+/// What an attempt adds to its task.
+#[derive(Default)]
+pub(crate) struct Charge {
+    pub(crate) attempts: u32,
+    pub(crate) crashes: u32,
+    /// Replaces the last error.
+    pub(crate) error: Option<String>,
+}
+
+const LEASED: &str = "
+select queue,
+       lane,
+       attempt,
+       max_attempts,
+       crashes,
+       parent is not null
+from leased
+where id = ?1
+  and lease = ?2";
+
+const CHARGE: &str = "
+update leased
+set attempt = attempt + ?2,
+    crashes = crashes + ?3,
+    error = coalesce(?4, error)
+where id = ?1";
+
+const IS_ORDERED: &str = "select 1 from lane where id = ?1 and lim = 1";
+
+// Nobody asks for the payload of a plain success; most tasks are one, so their history stays narrow.
+const END_PLAIN: &str = "
+insert into ended (
+    id,
+    queue,
+    lane,
+    state,
+    ended_at,
+    priority,
+    attempt,
+    max_attempts,
+    crashes,
+    depth,
+    enqueued_at,
+    started_at,
+    kind
+)
+select id,
+       queue,
+       lane,
+       1,
+       ?2,
+       0,
+       1,
+       max_attempts,
+       0,
+       depth,
+       enqueued_at,
+       started_at,
+       kind
+from leased
+where id = ?1";
+
+macro_rules! end_from {
+    ($table:literal) => {
+        concat!(
+            "insert into ended (id, state, ended_at, result, ",
+            carried!(),
+            ") ",
+            "select id, ?2, ?3, ?4, ",
+            carried!(),
+            " from ",
+            $table,
+            " where id = ?1"
+        )
+    };
+}
+
+const SET_ERROR_OF_TASK: &str = "update task set error = ?2 where id = ?1";
+const SET_ERROR_OF_LATER: &str = "update later set error = ?2 where id = ?1";
+
+const TO_LATER: &str = concat!(
+    "insert into later (id, due_at, holds_turn, ",
+    carried!(),
+    ") ",
+    "select id, ?2, ?3, ",
+    carried!(),
+    " from leased where id = ?1"
+);
+
+const TO_TASK: &str =
+    concat!("insert into task (id, ", carried!(), ") select id, ", carried!(), " from leased where id = ?1");
+
+/// The task if this lease still has it.
+pub(crate) fn leased(step: &Step<'_>, lease: i64, id: i64) -> rusqlite::Result<Option<Leased>> {
+    step.db.first(LEASED, [id, lease], |row| {
+        Ok(Leased {
+            id,
+            queue: row.get(0)?,
+            lane: row.get(1)?,
+            attempt: row.get(2)?,
+            max_attempts: row.get(3)?,
+            crashes: row.get(4)?,
+            has_parent: row.get(5)?,
+        })
+    })
+}
+
+/// True when somebody wants the running task to be stopped.
+pub(crate) fn is_cancel_requested(step: &Step<'_>, id: i64) -> rusqlite::Result<bool> {
+    step.db.any("select 1 from cancel_request where task_id = ?1", [id])
+}
+
+/// Ends a leased task and takes its turn back. `attempts` is 1 when the attempt that ended it is charged.
+pub(crate) fn end_leased(
+    step: &mut Step<'_>,
+    task: &Leased,
+    attempts: u32,
+    ending: Ending,
+    lanes: &mut Vec<i64>,
+) -> rusqlite::Result<()> {
+    let plain = ending.state == State::Completed
+        && ending.result.is_none()
+        && task.attempt + attempts == 1
+        && task.crashes == 0
+        && !task.has_parent;
+    if plain {
+        step.db.run(END_PLAIN, [task.id, step.now])?;
+        leave(step, From::Leased, task.id)?;
+    } else {
+        charge(step, task.id, Charge { attempts, ..Charge::default() })?;
+        end_task(step, From::Leased, task.id, task.lane, ending)?;
+    }
+    release(step, task.lane, lanes)
+}
+
+/// Ends a task: history, and what its lane does about a failure. What becomes of its turn depends on where it was,
+/// and is the caller's.
+pub(crate) fn end_task(
+    step: &mut Step<'_>,
+    from: From,
+    id: i64,
+    lane: i64,
+    ending: Ending,
+) -> rusqlite::Result<()> {
+    let (set_error, end) = match from {
+        From::Task => (SET_ERROR_OF_TASK, end_from!("task")),
+        From::Later => (SET_ERROR_OF_LATER, end_from!("later")),
+        From::Leased => ("update leased set error = ?2 where id = ?1", end_from!("leased")),
+    };
+    if let Some(error) = &ending.error {
+        step.db.run(set_error, params![id, error])?;
+    }
+    step.db.run(end, params![id, stored_state(ending.state), step.now, ending.result])?;
+    leave(step, from, id)?;
+    if ending.state == State::Failed && lane != 0 {
+        lane::halt_if_told(step, lane)?;
+    }
+    Ok(())
+}
+
+/// Puts a leased task off. In an ordered lane it keeps its turn, so that nothing overtakes it.
+pub(crate) fn put_off(
+    step: &mut Step<'_>,
+    task: &Leased,
+    due_at: i64,
+    charged: Charge,
+    lanes: &mut Vec<i64>,
+) -> rusqlite::Result<()> {
+    let holds_turn = task.lane != 0 && step.db.any(IS_ORDERED, [task.lane])?;
+    charge(step, task.id, charged)?;
+    step.db.run(TO_LATER, params![task.id, due_at, holds_turn])?;
+    leave(step, From::Leased, task.id)?;
+    step.news.due(due_at);
+    if holds_turn { Ok(()) } else { release(step, task.lane, lanes) }
+}
+
+/// Makes a leased task runnable again in its old place: its turn is bound to it, at the front of the line.
+pub(crate) fn give_back(
+    step: &mut Step<'_>,
+    task: &Leased,
+    charged: Charge,
+    lanes: &mut Vec<i64>,
+) -> rusqlite::Result<()> {
+    charge(step, task.id, charged)?;
+    step.db.run(TO_TASK, [task.id])?;
+    leave(step, From::Leased, task.id)?;
+    if task.lane == 0 {
+        step.news.runnable(task.queue);
+        return Ok(());
+    }
+    lanes.push(task.lane);
+    turn::come_back(step, task.lane, task.id, End::Front)
+}
+
+/// Adds what an attempt has cost to a leased task.
+pub(crate) fn charge(step: &Step<'_>, id: i64, charge: Charge) -> rusqlite::Result<()> {
+    if charge.attempts + charge.crashes > 0 || charge.error.is_some() {
+        step.db.run(CHARGE, params![id, charge.attempts, charge.crashes, charge.error])?;
+    }
+    Ok(())
+}
+
+fn leave(step: &Step<'_>, from: From, id: i64) -> rusqlite::Result<()> {
+    match from {
+        From::Task => step.db.run("delete from task where id = ?1", [id])?,
+        From::Later => step.db.run("delete from later where id = ?1", [id])?,
+        From::Leased => {
+            step.db.run("delete from cancel_request where task_id = ?1", [id])?;
+            step.db.run("delete from leased where id = ?1", [id])?
+        }
+    };
+    Ok(())
+}
+
+/// Takes back the turn of a task that has left; the caller refreshes `lanes`.
+pub(crate) fn release(step: &Step<'_>, lane: i64, lanes: &mut Vec<i64>) -> rusqlite::Result<()> {
+    if lane == 0 {
+        return Ok(());
+    }
+    lanes.push(lane);
+    turn::release(step, lane)
+}
+
+fn stored_state(state: State) -> i64 {
+    match state {
+        State::Completed => 1,
+        State::Failed => 2,
+        _ => 3,
+    }
+}
+
+/// The state of a row of `ended`.
+pub(crate) fn state_from_stored(state: i64) -> State {
+    match state {
+        1 => State::Completed,
+        2 => State::Failed,
+        _ => State::Cancelled,
+    }
+}

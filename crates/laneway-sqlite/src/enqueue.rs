@@ -1,0 +1,176 @@
+//! Stores new tasks, and issues the turns that they need.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use rusqlite::params;
+
+use laneway_core::{Lane, LaneKey, NewTask, QueueName, TaskId, TaskOptions, When};
+
+use crate::clock::micros;
+use crate::lane;
+use crate::queue;
+use crate::row::Sql;
+use crate::turn::{self, LaneRow};
+use crate::writer::Step;
+
+const NEXT_IDS: &str = "update sequence set last = last + ?1 where name = 'task' returning last";
+
+const INSERT_TASK: &str = "
+insert into task (
+    id,
+    queue,
+    lane,
+    priority,
+    attempt,
+    max_attempts,
+    crashes,
+    depth,
+    enqueued_at,
+    kind,
+    options,
+    payload
+)
+values (?1, ?2, ?3, ?4, 0, ?5, 0, 0, ?6, ?7, ?8, ?9)";
+
+const INSERT_LATER: &str = "
+insert into later (
+    id,
+    queue,
+    lane,
+    priority,
+    attempt,
+    max_attempts,
+    crashes,
+    depth,
+    enqueued_at,
+    kind,
+    options,
+    payload,
+    due_at,
+    holds_turn
+)
+values (?1, ?2, ?3, ?4, 0, ?5, 0, 0, ?6, ?7, ?8, ?9, ?10, 0)";
+
+/// Stores `tasks` and returns their ids in order.
+pub(crate) fn enqueue(step: &mut Step<'_>, tasks: &[NewTask]) -> rusqlite::Result<Vec<TaskId>> {
+    if tasks.is_empty() {
+        return Ok(vec![]);
+    }
+    let last: i64 = step.db.prepare_cached(NEXT_IDS)?.query_row([tasks.len() as i64], |row| row.get(0))?;
+    let ids = last - tasks.len() as i64 + 1..=last;
+
+    let mut places = Places::default();
+    let found = tasks.iter().map(|task| places.find(step, task)).collect::<rusqlite::Result<Vec<_>>>()?;
+    places.apply_limits(step)?;
+    for ((id, task), place) in ids.clone().zip(tasks).zip(&found) {
+        insert(step, id, task, *place)?;
+    }
+    let runnable = tasks.iter().zip(&found).filter(|(task, _)| due_at(task.when, step.now).is_none());
+    let lanes: Vec<i64> = runnable.map(|(_, place)| place.lane).filter(|lane| *lane != 0).collect();
+    issue_turns(step, &lanes)?;
+    Ok(ids.map(TaskId).collect())
+}
+
+fn insert(step: &mut Step<'_>, id: i64, task: &NewTask, place: Place) -> rusqlite::Result<()> {
+    let Place { queue, lane } = place;
+    let options = TaskOptions::stored(task);
+    let (kind, payload) = (task.kind.as_str(), task.payload.as_str());
+    let (priority, max_attempts, now) = (task.priority, task.max_attempts, step.now);
+    match due_at(task.when, now) {
+        Some(due) => {
+            step.news.due(due);
+            let row = params![id, queue, lane, priority, max_attempts, now, kind, options, payload, due];
+            step.db.run(INSERT_LATER, row)?;
+        }
+        None => {
+            step.news.runnable(queue);
+            let row = params![id, queue, lane, priority, max_attempts, now, kind, options, payload];
+            step.db.run(INSERT_TASK, row)?;
+        }
+    }
+    Ok(())
+}
+
+/// When the task becomes runnable; `None` when it is.
+fn due_at(when: When, now: i64) -> Option<i64> {
+    let due = match when {
+        When::Now => return None,
+        When::After(delay) => now.saturating_add(micros(delay)),
+        When::At(due) => due.as_microsecond(),
+    };
+    (due > now).then_some(due)
+}
+
+/// Issues a turn for each entry of `lanes` whose lane may have more: first come, first served.
+fn issue_turns(step: &mut Step<'_>, lanes: &[i64]) -> rusqlite::Result<()> {
+    let mut rows: HashMap<i64, (LaneRow, i64)> = HashMap::new();
+    for lane in lanes {
+        let (row, issued) = match rows.entry(*lane) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert((turn::lane_row(step, *lane)?, 0)),
+        };
+        if row.issued + *issued < row.lim {
+            turn::insert_free(step, row)?;
+            *issued += 1;
+        }
+    }
+    for (lane, (_, issued)) in rows {
+        turn::add_issued(step, lane, issued)?;
+        turn::refresh(step, lane)?;
+    }
+    Ok(())
+}
+
+/// The numbers of a task's queue and lane; lane 0 is none.
+#[derive(Clone, Copy)]
+struct Place {
+    queue: i64,
+    lane: i64,
+}
+
+/// The queues and lanes of one call, each looked up once.
+#[derive(Default)]
+struct Places<'t> {
+    queues: HashMap<&'t QueueName, i64>,
+    lanes: HashMap<(i64, &'t LaneKey), i64>,
+    /// The limit that each lane shall have; the last task that names one decides.
+    limits: HashMap<i64, i64>,
+}
+
+impl<'t> Places<'t> {
+    fn find(&mut self, step: &Step<'_>, task: &'t NewTask) -> rusqlite::Result<Place> {
+        let queue = match self.queues.entry(&task.queue) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => *entry.insert(queue::find_or_make(step.db, &task.queue)?),
+        };
+        let lane = match &task.lane {
+            Some(lane) => self.find_lane(step, queue, lane)?,
+            None => 0,
+        };
+        Ok(Place { queue, lane })
+    }
+
+    fn find_lane(&mut self, step: &Step<'_>, queue: i64, lane: &'t Lane) -> rusqlite::Result<i64> {
+        let id = match self.lanes.entry((queue, &lane.key)) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => *entry.insert(lane::find_or_make(step.db, queue, &lane.key)?),
+        };
+        if let Some(limit) = lane.limit {
+            self.limits.insert(id, limit.stored().into());
+        }
+        Ok(id)
+    }
+
+    /// Changes the limits that an operator has not set.
+    fn apply_limits(&self, step: &mut Step<'_>) -> rusqlite::Result<()> {
+        for (lane, limit) in &self.limits {
+            let mut row = turn::lane_row(step, *lane)?;
+            if !row.own && row.lim != *limit {
+                turn::set_limit(step, &mut row, *limit)?;
+                turn::refresh(step, *lane)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! Lanes: their numbers, and what operators may change about them.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+
+use laneway_core::{LaneKey, LaneLimit, LaneSettings, LaneView, OnFailure, QueueName};
+
+use crate::clock::micros;
+use crate::queue;
+use crate::row::{self, Sql};
+use crate::turn;
+use crate::writer::Step;
+
+const FIND: &str = "select id from lane where queue = ?1 and key = ?2";
+const INSERT: &str = "insert into lane (queue, key) values (?1, ?2) returning id";
+const OWN_LIMIT: &str = "update lane set own = 1 where id = ?1";
+
+// The time of the last start is not kept, but follows from the interval that was added to it.
+const SET_INTERVAL: &str = "
+update lane
+set next_start = case when ?2 = 0 then null else next_start - interval_us + ?2 end,
+    interval_us = ?2
+where id = ?1";
+
+const SET_HALTS: &str = "update lane set halts = ?2 where id = ?1";
+const HALT: &str = "update lane set halted = 1 where id = ?1 and halts = 1";
+const RESUME: &str = "update lane set halted = 0 where id = ?1 and halted = 1";
+
+const VIEW: &str = "
+select lim,
+       interval_us,
+       halts,
+       halted,
+       (select count(*) from task where task.queue = lane.queue and task.lane = lane.id),
+       issued - (select count(*) from turn where turn.lane = lane.id)
+from lane
+where id = ?1";
+
+/// The lane's number, if it is known.
+pub(crate) fn find(db: &Connection, queue: i64, key: &LaneKey) -> rusqlite::Result<Option<i64>> {
+    db.first(FIND, params![queue, key.as_str()], |row| row.get(0))
+}
+
+/// The lane's number; the lane is made if it is not known.
+pub(crate) fn find_or_make(db: &Connection, queue: i64, key: &LaneKey) -> rusqlite::Result<i64> {
+    match find(db, queue, key)? {
+        Some(id) => Ok(id),
+        None => db.prepare_cached(INSERT)?.query_row(params![queue, key.as_str()], |row| row.get(0)),
+    }
+}
+
+/// Changes what `settings` names, and lets the line follow.
+pub(crate) fn set(
+    step: &mut Step<'_>,
+    queue: &QueueName,
+    key: &LaneKey,
+    settings: &LaneSettings,
+) -> rusqlite::Result<()> {
+    let queue = queue::find_or_make(step.db, queue)?;
+    let lane = find_or_make(step.db, queue, key)?;
+    if let Some(limit) = settings.limit {
+        step.db.run(OWN_LIMIT, [lane])?;
+        let mut row = turn::lane_row(step, lane)?;
+        turn::set_limit(step, &mut row, limit.stored().into())?;
+    }
+    if let Some(interval) = settings.interval {
+        // Resting is decided anew by the refresh below.
+        step.db.run("delete from parked where lane = ?1", [lane])?;
+        step.db.run(SET_INTERVAL, [lane, micros(interval)])?;
+    }
+    if let Some(on_failure) = settings.on_failure {
+        step.db.run(SET_HALTS, params![lane, on_failure == OnFailure::Halt])?;
+    }
+    turn::refresh(step, lane)
+}
+
+/// Halts a lane after a failure, if it was told to. The caller refreshes it.
+pub(crate) fn halt_if_told(step: &Step<'_>, lane: i64) -> rusqlite::Result<()> {
+    step.db.run(HALT, [lane]).map(|_| ())
+}
+
+/// Lets a halted lane go on. False when it was not halted.
+pub(crate) fn resume(step: &mut Step<'_>, queue: &QueueName, key: &LaneKey) -> rusqlite::Result<bool> {
+    let Some(queue) = queue::find(step.db, queue)? else { return Ok(false) };
+    let Some(lane) = find(step.db, queue, key)? else { return Ok(false) };
+    let was_halted = step.db.run(RESUME, [lane])? > 0;
+    if was_halted {
+        turn::refresh(step, lane)?;
+    }
+    Ok(was_halted)
+}
+
+/// A lane as it is now.
+pub(crate) fn view(db: &Connection, queue: &QueueName, key: &LaneKey) -> rusqlite::Result<Option<LaneView>> {
+    let Some(queue) = queue::find(db, queue)? else { return Ok(None) };
+    let Some(lane) = find(db, queue, key)? else { return Ok(None) };
+    db.first(VIEW, [lane], |row| {
+        Ok(LaneView {
+            key: key.clone(),
+            limit: LaneLimit::from_stored(row.get(0)?),
+            interval: Duration::from_micros(row::count(row, 1)?),
+            on_failure: if row.get(2)? { OnFailure::Halt } else { OnFailure::Continue },
+            halted: row.get(3)?,
+            pending: row::count(row, 4)?,
+            held: row::count(row, 5)?,
+        })
+    })
+}

@@ -1,0 +1,45 @@
+//! Laneway in one file: the store that needs no set-up.
+//!
+//! Same behaviour as `laneway-postgres`, kept in an SQLite file that several processes of one machine may share.
+//! One thread writes, in transactions that are shared by all callers that happen to wait (`writer.rs`); looks go
+//! over connections of their own (`reader.rs`). Because there is one writer at a time, nothing has to be skipped,
+//! marked or looked at twice: the line of turns (`turn.rs`) is exact after every command.
+//!
+//! Read `migrations/0001_tables.sql` first, then `turn.rs`, then the verbs, one file each: `enqueue.rs`,
+//! `advance.rs` (`settle.rs`, `due.rs`, `claim.rs`), `renew.rs`, `sweep.rs`, `cancel.rs`, `lane.rs`, `queue.rs`.
+//!
+//! Always true:
+//! - An answer means that the change is committed and flushed to disk.
+//! - All time comes from one [`Clock`], which each command reads once.
+//!
+//! Not here: when to claim, how long to back off, what to run.
+
+mod advance;
+mod cancel;
+mod claim;
+mod clock;
+mod due;
+mod end;
+mod enqueue;
+mod error;
+mod file;
+mod lane;
+mod look;
+mod maintain;
+mod migrate;
+mod options;
+mod queue;
+mod reader;
+mod renew;
+mod row;
+mod settle;
+mod sleep;
+mod store;
+mod sweep;
+mod turn;
+mod verify;
+mod writer;
+
+pub use clock::Clock;
+pub use options::SqliteOptions;
+pub use store::SqliteStore;

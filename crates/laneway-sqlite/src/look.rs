@@ -1,0 +1,325 @@
+//! Looking at tasks, queues and workers.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params};
+
+use laneway_core::{
+    Capacity, Counts, Cursor, Kinds, Listing, Page, Place, QueueName, State, TaskId, TaskView, WorkerView,
+};
+
+use crate::claim::json_array;
+use crate::end::state_from_stored;
+use crate::queue;
+use crate::row::{self, Sql, carried};
+
+/// The names of a row's queue and lane. A lane that was removed since has no name any more.
+macro_rules! names {
+    () => {
+        "(select name from queue where queue.id = at.queue), (select key from lane where lane.id = at.lane)"
+    };
+}
+
+// Every view has the same columns: id, the carried ones, two names, and then state, due_at, ended_at, session,
+// cancel_requested, result.
+macro_rules! pending {
+    ($rest:literal) => {
+        concat!(
+            "select id, ",
+            carried!(),
+            ", ",
+            names!(),
+            ", 0, null, null, null, 0, null from task as at ",
+            $rest
+        )
+    };
+}
+
+macro_rules! later {
+    ($rest:literal) => {
+        concat!(
+            "select id, ",
+            carried!(),
+            ", ",
+            names!(),
+            ", 0, due_at, null, null, 0, null from later as at ",
+            $rest
+        )
+    };
+}
+
+macro_rules! leased {
+    ($rest:literal) => {
+        concat!(
+            "select id, ",
+            carried!(),
+            ", ",
+            names!(),
+            ", 0, null, null, ",
+            "(select session from lease where lease.id = at.lease), ",
+            "exists (select 1 from cancel_request where cancel_request.task_id = at.id), ",
+            "null from leased as at ",
+            $rest
+        )
+    };
+}
+
+macro_rules! ended {
+    ($rest:literal) => {
+        concat!(
+            "select id, ",
+            carried!(),
+            ", ",
+            names!(),
+            ", state, null, ended_at, null, 0, result from ended as at ",
+            $rest
+        )
+    };
+}
+
+const COUNTS: &str = "
+select (select name from queue where queue.id = at.queue),
+       state,
+       count(*)
+from (
+    select queue, 'pending' as state from task
+    union all
+    select queue, 'later' from later
+    union all
+    select queue, 'leased' from leased
+    union all
+    select queue, case state when 1 then 'completed' when 2 then 'failed' else 'cancelled' end from ended
+) as at
+group by queue, state";
+
+const WORKERS: &str = "
+select session,
+       name,
+       queues,
+       slots,
+       free,
+       memory_percent,
+       draining,
+       started_at,
+       seen_at
+from worker
+order by started_at, session";
+
+const CLAIMABLE_TASK: &str = "
+select 1
+from task
+where queue = ?1
+  and lane = 0
+  and (?2 is null or kind in (select value from json_each(?2)))
+limit 1";
+
+const DUE: &str = "
+select 1
+from later
+where due_at <= ?3
+  and queue = ?1
+  and (?2 is null or kind in (select value from json_each(?2)))
+limit 1";
+
+const RESTED: &str = "
+select 1
+from parked
+join lane on lane.id = parked.lane
+where parked.until <= ?2
+  and lane.queue = ?1
+limit 1";
+
+// The task that a turn in the line would take, by the rules of `claim.rs`.
+const CLAIMABLE_TURN: &str = "
+select 1
+from turn
+join lane on lane.id = turn.lane
+where turn.queue = ?1
+  and turn.priority is not null
+  and (?2 is null or exists (
+      select 1
+      from task
+      where task.queue = turn.queue
+        and task.lane = turn.lane
+        and task.kind in (select value from json_each(?2))
+        and case
+            when turn.task_id is not null then task.id = turn.task_id
+            when lane.lim > 1 then true
+            else task.id = (
+                select head.id
+                from task as head
+                where head.queue = turn.queue
+                  and head.lane = turn.lane
+                order by head.priority, head.id
+                limit 1
+            )
+        end
+  ))
+limit 1";
+
+/// A task wherever it is.
+pub(crate) fn get(db: &Connection, id: TaskId) -> rusqlite::Result<Option<TaskView>> {
+    for (state, sql) in [
+        (State::Pending, pending!("where id = ?1")),
+        (State::Later, later!("where id = ?1")),
+        (State::Leased, leased!("where id = ?1")),
+        (State::Completed, ended!("where id = ?1")),
+    ] {
+        let found = db.first(sql, [id.0], |row| view(row, state))?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// One page of a list.
+pub(crate) fn list(db: &Connection, listing: &Listing) -> rusqlite::Result<Page> {
+    let none = Page { tasks: vec![], next: None };
+    let queue = match &listing.queue {
+        None => None,
+        Some(name) => match queue::find(db, name)? {
+            None => return Ok(none),
+            found => found,
+        },
+    };
+    // Lists by id: (state, all queues, one queue). The last two parameters are time and id of the cursor.
+    let (state, all, one) = match listing.place {
+        Place::Pending => (
+            State::Pending,
+            pending!("where id > ?3 order by id limit ?1"),
+            pending!("where queue = ?4 and id > ?3 order by id limit ?1"),
+        ),
+        Place::Later => (
+            State::Later,
+            later!("where (due_at, id) > (?2, ?3) order by due_at, id limit ?1"),
+            later!("where queue = ?4 and (due_at, id) > (?2, ?3) order by due_at, id limit ?1"),
+        ),
+        Place::Leased => (
+            State::Leased,
+            leased!("where id > ?3 order by id limit ?1"),
+            leased!("where queue = ?4 and id > ?3 order by id limit ?1"),
+        ),
+        Place::Waiting => return Ok(none),
+        Place::Ended => (
+            State::Completed,
+            ended!("where (ended_at, id) < (?2, ?3) order by ended_at desc, id desc limit ?1"),
+            ended!("where queue = ?4 and (ended_at, id) < (?2, ?3) order by ended_at desc, id desc limit ?1"),
+        ),
+    };
+    let start = if listing.place == Place::Ended { i64::MAX } else { i64::MIN };
+    let (micros, id) = listing.after.map_or((start, start), |cursor| (cursor.micros, cursor.id.0));
+    let limit = i64::from(listing.limit) + 1;
+    let mut values: Vec<Value> = vec![limit.into(), micros.into(), id.into()];
+    values.extend(queue.map(Value::from));
+    let sql = if queue.is_some() { one } else { all };
+    let tasks = db.all(sql, rusqlite::params_from_iter(values), |row| view(row, state))?;
+    Ok(page(tasks, listing))
+}
+
+/// Cuts off the row that was read only to know whether there is another page.
+fn page(mut tasks: Vec<TaskView>, listing: &Listing) -> Page {
+    let limit = listing.limit as usize;
+    let more = tasks.len() > limit;
+    tasks.truncate(limit);
+    let next = tasks.last().filter(|_| more).map(|last| {
+        let time = match listing.place {
+            Place::Later => last.due_at,
+            Place::Ended => last.ended_at,
+            Place::Pending | Place::Leased | Place::Waiting => None,
+        };
+        Cursor { micros: time.map_or(0, |time| time.as_microsecond()), id: last.id }
+    });
+    Page { tasks, next }
+}
+
+/// Tasks by queue and state, sorted.
+pub(crate) fn counts(db: &Connection) -> rusqlite::Result<Vec<Counts>> {
+    let mut counts = db.all(COUNTS, [], |row| {
+        let state: String = row.get(1)?;
+        Ok(Counts {
+            queue: row::queue_name(row.get(0)?)?,
+            state: state.parse().map_err(crate::error::unreadable)?,
+            tasks: row::count(row, 2)?,
+        })
+    })?;
+    counts.sort();
+    Ok(counts)
+}
+
+/// The living workers.
+pub(crate) fn workers(db: &Connection) -> rusqlite::Result<Vec<WorkerView>> {
+    db.all(WORKERS, [], |row| {
+        Ok(WorkerView {
+            session: row::session(row.get_ref(0)?.as_blob()?)?,
+            name: row.get(1)?,
+            queues: serde_json::from_str(row.get_ref(2)?.as_str()?).map_err(crate::error::unreadable)?,
+            capacity: Capacity {
+                slots: row.get(3)?,
+                free: row.get(4)?,
+                memory_percent: row.get(5)?,
+                draining: row.get(6)?,
+            },
+            started_at: row::timestamp(row.get(7)?)?,
+            seen_at: row::timestamp(row.get(8)?)?,
+        })
+    })
+}
+
+/// True when a worker of these queues and kinds has something to claim.
+pub(crate) fn is_claimable(
+    db: &Connection,
+    queues: &[QueueName],
+    kinds: &Kinds,
+    now: i64,
+) -> rusqlite::Result<bool> {
+    let kinds = match kinds {
+        Kinds::All => None,
+        Kinds::Only(kinds) => Some(json_array(kinds)),
+    };
+    for name in queues {
+        let Some(queue) = queue::find(db, name)? else { continue };
+        if queue::is_open(db, queue)?
+            && (db.any(CLAIMABLE_TASK, params![queue, kinds])?
+                || db.any(CLAIMABLE_TURN, params![queue, kinds])?
+                || db.any(DUE, params![queue, kinds, now])?
+                || db.any(RESTED, [queue, now])?)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The task in a row of a view; `place` is its state unless it has ended.
+fn view(row: &Row<'_>, place: State) -> rusqlite::Result<TaskView> {
+    let state = match row.get(17)? {
+        0 => place,
+        ended => state_from_stored(ended),
+    };
+    let time = |at| row.get::<_, Option<i64>>(at)?.map(row::timestamp).transpose();
+    let lane: Option<String> = row.get(16)?;
+    let session: Option<Vec<u8>> = row.get(20)?;
+    Ok(TaskView {
+        id: TaskId(row.get(0)?),
+        kind: row::kind(row.get(11)?)?,
+        queue: row::queue_name(row.get(15)?)?,
+        lane: lane.map(row::lane_key).transpose()?,
+        priority: row.get(3)?,
+        state,
+        attempt: row.get::<_, u32>(4)? + u32::from(state == State::Leased),
+        max_attempts: row.get(5)?,
+        crashes: row.get(6)?,
+        parent: row::parent(row.get(7)?),
+        depth: row.get(8)?,
+        enqueued_at: row::timestamp(row.get(9)?)?,
+        due_at: time(18)?,
+        started_at: time(10)?,
+        ended_at: time(19)?,
+        worker: session.map(|bytes| row::session(&bytes)).transpose()?,
+        payload: row::json(row.get(13)?),
+        result: row::json(row.get(22)?),
+        error: row.get(14)?,
+        cancel_requested: row.get(21)?,
+        options: row::options(row.get_ref(12)?.as_str_or_null()?)?,
+    })
+}

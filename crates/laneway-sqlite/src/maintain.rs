@@ -1,0 +1,47 @@
+//! House-keeping that nobody waits for.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::error::is_busy;
+use crate::file::BUSY_TIMEOUT;
+use crate::row::Sql;
+use crate::writer::Step;
+
+/// Lanes that one round looks at. Their number is found in one scan, so this bounds the time that others wait.
+const LANES_MAX: i64 = 10_000;
+
+// A lane that comes back is simply made again; only what an operator has said about it must stay.
+const DELETE_IDLE_LANES: &str = "
+delete from lane
+where id in (
+    select id
+    from lane
+    where issued = 0
+      and own = 0
+      and interval_us = 0
+      and halts = 0
+      and halted = 0
+      and not exists (select 1 from task where task.queue = lane.queue and task.lane = lane.id)
+      and id not in (select lane from later)
+      and id not in (select lane from leased)
+    limit ?1
+)";
+
+/// Removes lanes that hold nothing and say nothing.
+pub(crate) fn remove_idle_lanes(step: &Step<'_>) -> rusqlite::Result<usize> {
+    step.db.run(DELETE_IDLE_LANES, [LANES_MAX])
+}
+
+/// Moves the log into the file, and shortens it if nobody reads from it just now.
+pub(crate) fn checkpoint(db: &Connection) -> rusqlite::Result<()> {
+    // The writing thread must not wait for readers; the next round comes soon enough.
+    db.busy_timeout(Duration::ZERO)?;
+    let result = db.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(()));
+    db.busy_timeout(BUSY_TIMEOUT)?;
+    match result {
+        Err(error) if is_busy(&error) => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,231 @@
+//! [`SqliteStore`]: each verb checks its input and hands one command to the writer or one look to a reader.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use tempfile::TempDir;
+
+use laneway_core::{
+    Advance, Advanced, Cancel, Counts, Fence, HintSender, Hints, Kinds, LaneKey, LaneSettings, LaneView,
+    Limits, Listing, NewTask, Page, QueueName, Registration, Renewal, Renewed, SessionId, Sleep, Store,
+    StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
+};
+
+use crate::clock::Clock;
+use crate::error::store_error;
+use crate::options::SqliteOptions;
+use crate::reader::Readers;
+use crate::writer::Writer;
+use crate::{advance, cancel, enqueue, file, lane, look, maintain, queue, renew, sweep, verify};
+
+/// A store in one SQLite file.
+///
+/// Several stores may be open on one file, in one process or in many on one machine. Dropping a store waits until
+/// everything that was sent to it is written.
+///
+/// ```
+/// use laneway_core::{Advance, Capacity, Json, Kind, NewTask, Outcome, QueueName, Registration, SessionId, Store};
+/// use laneway_sqlite::SqliteStore;
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let store = SqliteStore::temporary().await?;
+/// let id = store.enqueue(NewTask::new(Kind::new("mail.receipt")?, Json::parse(r#"{"order": 7}"#)?)).await?;
+///
+/// let session = SessionId::random();
+/// let (name, queues) = ("example".to_owned(), vec![QueueName::default()]);
+/// store.register(Registration { session, name, queues, capacity: Capacity::default() }).await?;
+/// let advanced = store.advance(Advance::new(session, 1).claim(QueueName::default(), 10)).await?;
+/// assert_eq!(advanced.claimed[0].task.id, id);
+///
+/// let settle = advanced.claimed[0].settle(Outcome::completed());
+/// store.advance(Advance::new(session, 2).settle(settle)).await?;
+/// assert!(store.get(id).await?.unwrap().state.has_ended());
+/// # Ok::<(), laneway_core::StoreError>(())
+/// # }).unwrap();
+/// ```
+pub struct SqliteStore {
+    // Dropped in this order: the last connection to close tidies the file up, then its directory may go.
+    readers: Readers,
+    writer: Writer,
+    hints: HintSender,
+    clock: Clock,
+    limits: Limits,
+    shown: String,
+    _directory: Option<TempDir>,
+}
+
+impl SqliteStore {
+    /// Opens the store, makes the file if there is none, and brings its tables up to date.
+    ///
+    /// # Errors
+    /// `foreign_file` when the file is not a store, `cannot_open` and `read_only` when it cannot be used,
+    /// `program_too_old` when a newer program has changed its tables, `unavailable` when another process
+    /// keeps it locked for a minute.
+    pub async fn open(options: SqliteOptions) -> Result<Self, StoreError> {
+        Self::open_in(options, None).await
+    }
+
+    /// Opens a new store in a directory of its own, which is removed when the store is dropped.
+    ///
+    /// # Errors
+    /// `cannot_open` when no temporary directory can be made.
+    pub async fn temporary() -> Result<Self, StoreError> {
+        let directory = tempfile::tempdir().map_err(|error| StoreError::CannotOpen {
+            path: file::shown(&std::env::temp_dir()),
+            problem: error.to_string(),
+        })?;
+        let path = directory.path().join("laneway.db");
+        Self::open_in(SqliteOptions::new(path), Some(directory)).await
+    }
+
+    async fn open_in(options: SqliteOptions, directory: Option<TempDir>) -> Result<Self, StoreError> {
+        let SqliteOptions { path, limits, clock } = options;
+        let shown = file::shown(&path);
+        let readers = Readers::new(path.clone());
+        let connection = tokio::task::spawn_blocking(move || file::open_writer(&path))
+            .await
+            .unwrap_or_else(|error| Err(unexpected("open the file", error)))?;
+        let hints = HintSender::default();
+        let writer = Writer::start(connection, shown.clone(), clock.clone(), hints.clone())
+            .map_err(|error| unexpected("start the writing thread", error))?;
+        Ok(Self { readers, writer, hints, clock, limits, shown, _directory: directory })
+    }
+}
+
+fn unexpected(doing: &'static str, error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::Unexpected { doing, source: error.into() }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("file", &self.shown).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn enqueue(&self, task: NewTask) -> Result<TaskId, StoreError> {
+        let ids = self.enqueue_many(vec![task]).await?;
+        Ok(ids[0])
+    }
+
+    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<TaskId>, StoreError> {
+        check_bulk(&tasks, &self.limits)?;
+        if tasks.is_empty() {
+            return Ok(vec![]);
+        }
+        self.writer.write("enqueue", move |step| enqueue::enqueue(step, &tasks)).await
+    }
+
+    async fn advance(&self, advance: Advance) -> Result<Advanced, StoreError> {
+        self.writer.write("advance", move |step| advance::advance(step, advance)).await
+    }
+
+    async fn register(&self, registration: Registration) -> Result<(), StoreError> {
+        self.writer.write("register", move |step| renew::register(step, &registration)).await
+    }
+
+    async fn renew(&self, renewal: Renewal) -> Result<Renewed, StoreError> {
+        self.writer.write("renew", move |step| renew::renew(step, &renewal)).await
+    }
+
+    async fn deregister(&self, session: SessionId) -> Result<(), StoreError> {
+        self.wake_up(session).await?;
+        self.writer.write("deregister", move |step| renew::deregister(step, session)).await
+    }
+
+    async fn sweep(&self) -> Result<Swept, StoreError> {
+        self.writer.write("sweep", sweep::sweep).await
+    }
+
+    async fn maintain(&self) -> Result<(), StoreError> {
+        self.writer.write("remove idle lanes", |step| maintain::remove_idle_lanes(step)).await?;
+        let checkpoint = self.writer.aside(|db, _| maintain::checkpoint(db)).await?;
+        checkpoint.map_err(|error| store_error("shorten the log", &self.shown, &error))
+    }
+
+    fn hints(&self) -> Hints {
+        self.hints.subscribe()
+    }
+
+    async fn fall_asleep(&self, sleep: Sleep) -> Result<Fence, StoreError> {
+        let now = self.clock.now_micros();
+        let announced = self.writer.aside(move |db, sleepers| sleepers.fall_asleep(db, now, sleep)).await?;
+        announced.map_err(|error| store_error("announce a sleep", &self.shown, &error))?;
+        // Nobody can have missed the announcement: there is one writer, and it has it.
+        Ok(Fence(0))
+    }
+
+    async fn fence_passed(&self, _fence: Fence) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    async fn is_claimable(&self, queues: &[QueueName], kinds: &Kinds) -> Result<bool, StoreError> {
+        let (queues, kinds, now) = (queues.to_vec(), kinds.clone(), self.clock.now_micros());
+        self.readers.look("look for work", move |db| look::is_claimable(db, &queues, &kinds, now)).await
+    }
+
+    async fn wake_up(&self, session: SessionId) -> Result<(), StoreError> {
+        self.writer.aside(move |_, sleepers| sleepers.wake_up(session)).await
+    }
+
+    async fn get(&self, task: TaskId) -> Result<Option<TaskView>, StoreError> {
+        self.readers.look("get a task", move |db| look::get(db, task)).await
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        listing.check()?;
+        self.readers.look("list tasks", move |db| look::list(db, &listing)).await
+    }
+
+    async fn counts(&self) -> Result<Vec<Counts>, StoreError> {
+        self.readers.look("count tasks", look::counts).await
+    }
+
+    async fn cancel(&self, task: TaskId) -> Result<Cancel, StoreError> {
+        self.writer.write("cancel", move |step| cancel::cancel(step, task)).await
+    }
+
+    async fn set_lane(
+        &self,
+        queue: &QueueName,
+        lane: &LaneKey,
+        settings: LaneSettings,
+    ) -> Result<(), StoreError> {
+        settings.check()?;
+        let (queue, lane) = (queue.clone(), lane.clone());
+        self.writer.write("change a lane", move |step| lane::set(step, &queue, &lane, &settings)).await
+    }
+
+    async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError> {
+        let (queue, lane) = (queue.clone(), lane.clone());
+        self.writer.write("resume a lane", move |step| lane::resume(step, &queue, &lane)).await
+    }
+
+    async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError> {
+        let (queue, lane) = (queue.clone(), lane.clone());
+        self.readers.look("look at a lane", move |db| lane::view(db, &queue, &lane)).await
+    }
+
+    async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let queue = queue.clone();
+        self.writer.write("pause a queue", move |step| queue::pause(step, &queue)).await
+    }
+
+    async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let queue = queue.clone();
+        self.writer.write("resume a queue", move |step| queue::resume(step, &queue)).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        self.readers.look("list workers", look::workers).await
+    }
+
+    async fn verify(&self) -> Result<Vec<String>, StoreError> {
+        self.readers.look("verify", verify::verify).await
+    }
+}

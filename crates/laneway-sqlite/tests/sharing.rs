@@ -1,0 +1,153 @@
+//! Several callers, stores and sleepers on one file.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use laneway_core::*;
+use laneway_sqlite::{SqliteOptions, SqliteStore};
+use support::*;
+
+async fn two_stores() -> (Fixture, SqliteStore) {
+    let first = fixture().await;
+    let options = SqliteOptions::new(first.directory.path().join("tasks.db")).clock(first.clock.clone());
+    let second = SqliteStore::open(options).await.unwrap();
+    (first, second)
+}
+
+async fn asleep(store: &SqliteStore) -> Hints {
+    let hints = store.hints();
+    let sleep = Sleep { session: SessionId::random(), queues: vec![queue()], at_most: secs(60) };
+    let fence = store.fall_asleep(sleep).await.unwrap();
+    assert!(store.fence_passed(fence).await.unwrap());
+    hints
+}
+
+async fn hint_within(hints: &mut Hints, at_most: Duration) -> Option<Hint> {
+    tokio::time::timeout(at_most, hints.next()).await.ok().flatten()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_enqueues_are_all_answered_and_all_stored() {
+    let fixture = fixture().await;
+    let store = Arc::new(fixture.store);
+
+    let calls: Vec<_> = (0..500)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { store.enqueue(a_task()).await.unwrap().0 })
+        })
+        .collect();
+    let mut found = vec![];
+    for call in calls {
+        found.push(call.await.unwrap());
+    }
+
+    found.sort_unstable();
+    assert_eq!(found, (1..=500).collect::<Vec<_>>());
+    assert_eq!(store.counts().await.unwrap()[0].tasks, 500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_stores_on_one_file_share_the_work_and_nothing_runs_twice() {
+    let (first, second) = two_stores().await;
+    let tasks = (0..400).map(|n| in_lane_of(&format!("lane {}", n % 7), 3)).collect();
+    first.store.enqueue_many(tasks).await.unwrap();
+
+    let (one, two) = tokio::join!(drain(&first.store), drain(&second));
+
+    let mut all = [one, two].concat();
+    all.sort_unstable();
+    assert_eq!(all, (1..=400).collect::<Vec<_>>());
+    first.assert_sound().await;
+}
+
+/// Works until nothing is left that is not with the other store.
+async fn drain(store: &SqliteStore) -> Vec<i64> {
+    let worker = worker(store).await;
+    let mut done = vec![];
+    let mut settles = vec![];
+    loop {
+        let mut advance = worker.next().claim(queue(), 10);
+        advance.settles = std::mem::take(&mut settles);
+        let advanced = worker.advance(advance).await;
+        assert!(advanced.settled.iter().all(|settled| settled.verdict == Verdict::Completed));
+        done.extend(ids(&advanced.claimed));
+        settles = advanced.claimed.iter().map(|claimed| claimed.settle(Outcome::completed())).collect();
+        if settles.is_empty() && advanced.left == Left::Nothing {
+            return done;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sleeper_is_told_about_a_task_of_its_own_process() {
+    let fixture = fixture().await;
+    let mut hints = asleep(&fixture.store).await;
+
+    fixture.store.enqueue(a_task()).await.unwrap();
+
+    assert_eq!(hint_within(&mut hints, secs(1)).await, Some(Hint { queue: Some(queue()), told: 1 }));
+}
+
+#[tokio::test]
+async fn a_sleeper_is_told_about_another_stores_task_within_100_ms() {
+    let (first, second) = two_stores().await;
+    let mut hints = asleep(&first.store).await;
+
+    second.enqueue(in_lane("a")).await.unwrap();
+    let enqueued = Instant::now();
+    let hint = hint_within(&mut hints, secs(5)).await;
+
+    assert!(hint.is_some());
+    assert!(enqueued.elapsed() < Duration::from_millis(100), "took {:?}", enqueued.elapsed());
+}
+
+#[tokio::test]
+async fn a_sleeper_is_told_about_a_task_that_is_due_before_it_wakes() {
+    let (first, second) = two_stores().await;
+    let mut hints = asleep(&first.store).await;
+
+    first.store.enqueue(a_task().delay(secs(10))).await.unwrap();
+    assert!(hint_within(&mut hints, secs(1)).await.is_some());
+    second.enqueue(a_task().delay(secs(5))).await.unwrap();
+    assert!(hint_within(&mut hints, secs(1)).await.is_some());
+
+    // Neither changes when the sleeper has to wake.
+    first.store.enqueue(a_task().delay(secs(20))).await.unwrap();
+    second.enqueue(a_task().delay(secs(3600))).await.unwrap();
+    assert_eq!(hint_within(&mut hints, Duration::from_millis(150)).await, None);
+}
+
+#[tokio::test]
+async fn nobody_is_told_when_nothing_can_be_claimed() {
+    let (first, second) = two_stores().await;
+    first.store.enqueue_many(vec![in_lane("a"), in_lane("a")]).await.unwrap();
+    let busy = worker(&first.store).await;
+    let claimed = busy.claim(10).await;
+    let mut hints = asleep(&first.store).await;
+
+    // The lane is at its limit, and a renewal changes the file but makes no work.
+    first.store.enqueue(in_lane("a")).await.unwrap();
+    worker(&second).await;
+    second.enqueue(in_lane("a")).await.unwrap();
+    assert_eq!(hint_within(&mut hints, Duration::from_millis(150)).await, None);
+
+    busy.settle(&claimed[0], Outcome::completed()).await;
+    assert!(hint_within(&mut hints, secs(1)).await.is_some());
+}
+
+#[tokio::test]
+async fn who_woke_up_is_not_told() {
+    let fixture = fixture().await;
+    let session = SessionId::random();
+    let mut hints = fixture.store.hints();
+    let sleep = Sleep { session, queues: vec![queue()], at_most: secs(60) };
+    fixture.store.fall_asleep(sleep).await.unwrap();
+
+    fixture.store.wake_up(session).await.unwrap();
+    fixture.store.enqueue(a_task()).await.unwrap();
+
+    assert_eq!(hint_within(&mut hints, Duration::from_millis(100)).await, None);
+}
