@@ -2,6 +2,7 @@
 //!
 //! - [`cluster`] and [`pgbouncer`]: throwaway servers that never touch a running one and are gone when the test
 //!   process is gone.
+//! - [`postgres`] and [`sqlite`]: fresh stores of either kind.
 //! - [`store`] and [`worker`]: a store under test with a clock that can be moved, and a worker in slow motion.
 //! - [`model`]: a random script against a model of the contract.
 //! - [`suite`]: the behaviours that every store must show, made into tests by [`store_suite!`].
@@ -9,7 +10,7 @@
 pub mod cluster;
 pub mod model;
 pub mod pgbouncer;
-mod postgres;
+pub mod postgres;
 pub mod sqlite;
 pub mod store;
 pub mod suite;

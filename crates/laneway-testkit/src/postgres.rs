@@ -1,4 +1,64 @@
-//! PostgreSQL under test.
+//! PostgreSQL under test: a database of its own for every test, on the server that all tests of the process share.
 
-/// Makes Laneway's tables.
-pub(crate) async fn migrate(_url: &str) {}
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use laneway_core::{Limits, Store};
+use laneway_postgres::{PostgresOptions, PostgresStore};
+use tokio::sync::OnceCell;
+use tokio_postgres::Client;
+
+use crate::cluster::{Cluster, Database};
+use crate::store::{Backend, TestStore};
+
+/// Replaces the database's only source of time by one that can be moved.
+const MOVABLE_CLOCK: &str = "
+create table public.test_clock (ahead interval not null);
+insert into public.test_clock values ('0');
+create or replace function laneway.clock() returns timestamptz
+language sql volatile parallel safe as $$ select clock_timestamp() + ahead from public.test_clock $$;";
+
+const MOVE_CLOCK: &str = "update public.test_clock set ahead = ahead + make_interval(secs => $1)";
+
+/// A fresh PostgreSQL store.
+///
+/// # Panics
+/// When PostgreSQL is not installed or does not start; the message says what to do.
+pub async fn fresh() -> TestStore {
+    let database = Cluster::shared().await.database().await.expect("a fresh database");
+    TestStore::on(Data { database, clock: OnceCell::new() }).await
+}
+
+/// Makes Laneway's tables in the database at `url`.
+pub(crate) async fn migrate(url: &str) {
+    let options = PostgresOptions::new(url).pool_size(1).hints(false);
+    PostgresStore::open(options).await.expect("a fresh database can be migrated");
+}
+
+struct Data {
+    database: Database,
+    /// A connection to move the clock with, once that was asked for.
+    clock: OnceCell<Client>,
+}
+
+impl Data {
+    async fn movable_clock(&self) -> Client {
+        let client = self.database.connect().await.expect("the test's database is there");
+        client.batch_execute(MOVABLE_CLOCK).await.expect("the clock can be replaced");
+        client
+    }
+}
+
+#[async_trait]
+impl Backend for Data {
+    async fn open(&self, limits: Limits) -> Arc<dyn Store> {
+        let options = PostgresOptions::new(&self.database.url).pool_size(3).limits(limits);
+        Arc::new(PostgresStore::open(options).await.expect("the test's database opens"))
+    }
+
+    async fn advance_clock(&self, by: Duration) {
+        let client = self.clock.get_or_init(|| self.movable_clock()).await;
+        client.execute(MOVE_CLOCK, &[&by.as_secs_f64()]).await.expect("the clock can be moved");
+    }
+}

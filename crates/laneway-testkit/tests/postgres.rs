@@ -1,0 +1,3 @@
+//! The behaviours of every store, on PostgreSQL.
+
+laneway_testkit::store_suite!(laneway_testkit::postgres::fresh());
