@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use laneway_core::{
     Advance, Advanced, Capacity, Claim, Claimed, Kinds, LeaseId, Orders, Outcome, QueueName, Registration,
-    Renewal, Renewed, SessionId, Settle, Store, TaskId, Verdict,
+    Renewal, Renewed, Scan, SessionId, Settle, Store, TaskId, Verdict,
 };
 
 use crate::store::{kind, queue};
@@ -51,9 +51,11 @@ impl TestWorker {
         self.last.number
     }
 
-    /// Takes the next step, which `fill` describes.
+    /// Takes the next step, which `fill` describes. It looks from the beginning unless `fill` says otherwise: a
+    /// test wants to know what is there, not what a store finds quickly.
     pub async fn advance(&mut self, fill: impl FnOnce(Advance) -> Advance) -> Advanced {
-        self.last = fill(Advance::new(self.session, self.last.number + 1));
+        let next = Advance::new(self.session, self.last.number + 1);
+        self.last = fill(Advance { scan: Scan::Full, ..next });
         self.send().await
     }
 

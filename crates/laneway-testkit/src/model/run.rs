@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use laneway_core::{
     Advance, Advanced, Cancel, Capacity, Claim, Claimed, Json, Kinds, Lane as NewLane, LaneLimit,
-    LaneSettings, LeaseToken, Left, NewTask, OnFailure, Outcome, Registration, Renewal, Renewed, SessionId,
-    State, StoreError, TaskId,
+    LaneSettings, LeaseToken, Left, NewTask, OnFailure, Outcome, Registration, Renewal, Renewed, Scan,
+    SessionId, State, StoreError, TaskId,
 };
 
 use super::claim::{Wish, judge};
@@ -178,6 +178,7 @@ impl Run {
 
     async fn advance(&mut self, slot: usize, settles: &[SettlePick], claims: &[ClaimPick]) -> Checked {
         let mut advance = Advance::new(self.slots[slot].session, self.slots[slot].number + 1);
+        advance.scan = Scan::Full;
         let mut honest = true;
         for pick in settles {
             if let Some(mut claimed) = self.pick_attempt(pick) {

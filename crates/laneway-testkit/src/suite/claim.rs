@@ -305,15 +305,21 @@ pub async fn an_advance_settles_before_it_claims(store: &TestStore) {
     assert_eq!(ids(&advanced.claimed), [second]);
 }
 
-pub async fn a_full_scan_finds_the_same_tasks(store: &TestStore) {
+/// A quick look may miss for a second what came back behind the place where the last one stopped, never longer.
+pub async fn a_quick_look_finds_everything_in_the_end(store: &TestStore) {
     let stored = store.given_all((0..20).map(|n| a_task().priority(n % 3))).await;
     let mut worker = store.worker().await;
     let first = worker.claim(5).await;
     worker.settle(&first[0], Outcome::GivenBack).await;
+    let urgent = store.given_one(a_task().priority(-1)).await;
 
-    let full = |advance: Advance| Advance { scan: Scan::Full, ..advance.claim(queue("default"), 100) };
-    let claimed = worker.advance(full).await.claimed;
+    let mut found = Vec::new();
+    until("everything is claimed", async || {
+        let quick = |advance: Advance| Advance { scan: Scan::Auto, ..advance.claim(queue("default"), 100) };
+        found.extend(ids(&worker.advance(quick).await.claimed));
+        found.len() >= stored.len() - 4 + 1
+    })
+    .await;
 
-    assert_eq!(claimed.len(), stored.len() - 4);
-    assert_eq!(claimed[0].task.id, first[0].task.id);
+    assert!(found.contains(&first[0].task.id) && found.contains(&urgent));
 }

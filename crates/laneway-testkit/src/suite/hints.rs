@@ -178,7 +178,7 @@ pub async fn falling_asleep_twice_is_one_sleep(store: &TestStore) {
 /// The whole protocol: an enqueue at any moment of falling asleep is either claimed or hinted.
 pub async fn a_task_enqueued_while_a_worker_falls_asleep_is_not_missed(store: &TestStore) {
     let (mut worker, mut hints) = asleep(store).await;
-    let full = |advance: Advance| Advance { scan: Scan::Full, ..advance.claim(queue("default"), 10) };
+    let full = |advance: Advance| advance.claim(queue("default"), 10);
 
     for round in 0..20 {
         hints.clear();

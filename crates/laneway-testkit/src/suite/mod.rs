@@ -77,7 +77,7 @@ macro_rules! store_suite {
                 a_lease_says_how_many_tasks_it_holds,
                 kinds_that_run_alone_get_a_lease_each,
                 an_advance_settles_before_it_claims,
-                a_full_scan_finds_the_same_tasks,
+                a_quick_look_finds_everything_in_the_end,
             }
             settle {
                 a_completed_task_has_ended,
