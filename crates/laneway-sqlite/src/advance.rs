@@ -70,7 +70,7 @@ fn claimed_before(
     number: u64,
     claims: &[Claim],
 ) -> rusqlite::Result<Vec<Claimed>> {
-    let key = params![session.0.as_bytes().as_slice(), number as i64];
+    let key = params![session.0.as_bytes().as_slice(), row::advance_number(number)];
     let leases = step.db.all(LEASES_OF_ADVANCE, key, |row| {
         let token = LeaseToken(row::uuid(row.get_ref(1)?.as_blob()?)?);
         let tasks = row::unpack_ids(row.get_ref(2)?.as_blob()?);

@@ -2,7 +2,8 @@
 
 use laneway_core::{Cancel, TaskId};
 
-use crate::end::{self, Ending, From};
+use crate::end::{self, Ending, Table};
+use crate::line;
 use crate::row::Sql;
 use crate::turn;
 use crate::writer::Step;
@@ -32,19 +33,18 @@ pub(crate) fn cancel(step: &mut Step<'_>, task: TaskId) -> rusqlite::Result<Canc
 }
 
 fn cancel_pending(step: &mut Step<'_>, id: i64, lane: i64) -> rusqlite::Result<()> {
-    end::end_task(step, From::Task, id, lane, Ending::cancelled(None))?;
+    end::end_task(step, Table::Task, id, lane, Ending::cancelled(None))?;
     if lane == 0 {
         return Ok(());
     }
     turn::unbind(step, lane, id)?;
-    turn::refresh(step, lane)
+    line::refresh(step, lane)
 }
 
 fn cancel_later(step: &mut Step<'_>, id: i64, lane: i64, holds_turn: bool) -> rusqlite::Result<()> {
-    end::end_task(step, From::Later, id, lane, Ending::cancelled(None))?;
-    if !holds_turn {
-        return Ok(());
+    end::end_task(step, Table::Later, id, lane, Ending::cancelled(None))?;
+    if holds_turn && turn::release(step, lane)? {
+        line::refresh(step, lane)?;
     }
-    turn::release(step, lane)?;
-    turn::refresh(step, lane)
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use crate::line;
 use crate::row::{Sql, carried};
 use crate::turn::{self, End};
 use crate::writer::Step;
@@ -52,7 +53,7 @@ pub(crate) fn due(step: &mut Step<'_>) -> rusqlite::Result<()> {
             lanes.push(lane);
         }
     }
-    turn::refresh_all(step, lanes)
+    line::refresh_all(step, lanes)
 }
 
 /// When the next task or lane is due, in any queue.

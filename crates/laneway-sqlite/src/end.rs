@@ -22,7 +22,7 @@ pub(crate) struct Leased {
 
 /// The table that a task leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum Table {
     Task,
     Later,
     Leased,
@@ -175,10 +175,10 @@ pub(crate) fn end_leased(
         && !task.has_parent;
     if plain {
         step.db.run(END_PLAIN, [task.id, step.now])?;
-        leave(step, From::Leased, task.id)?;
+        leave(step, Table::Leased, task.id)?;
     } else {
         charge(step, task.id, Charge { attempts, ..Charge::default() })?;
-        end_task(step, From::Leased, task.id, task.lane, ending)?;
+        end_task(step, Table::Leased, task.id, task.lane, ending)?;
     }
     release(step, task.lane, lanes)
 }
@@ -187,15 +187,15 @@ pub(crate) fn end_leased(
 /// and is the caller's.
 pub(crate) fn end_task(
     step: &mut Step<'_>,
-    from: From,
+    from: Table,
     id: i64,
     lane: i64,
     ending: Ending,
 ) -> rusqlite::Result<()> {
     let (set_error, end) = match from {
-        From::Task => (SET_ERROR_OF_TASK, end_from!("task")),
-        From::Later => (SET_ERROR_OF_LATER, end_from!("later")),
-        From::Leased => ("update leased set error = ?2 where id = ?1", end_from!("leased")),
+        Table::Task => (SET_ERROR_OF_TASK, end_from!("task")),
+        Table::Later => (SET_ERROR_OF_LATER, end_from!("later")),
+        Table::Leased => ("update leased set error = ?2 where id = ?1", end_from!("leased")),
     };
     if let Some(error) = &ending.error {
         step.db.run(set_error, params![id, error])?;
@@ -219,7 +219,7 @@ pub(crate) fn put_off(
     let holds_turn = task.lane != 0 && step.db.any(IS_ORDERED, [task.lane])?;
     charge(step, task.id, charged)?;
     step.db.run(TO_LATER, params![task.id, due_at, holds_turn])?;
-    leave(step, From::Leased, task.id)?;
+    leave(step, Table::Leased, task.id)?;
     step.news.due(due_at);
     if holds_turn { Ok(()) } else { release(step, task.lane, lanes) }
 }
@@ -233,7 +233,7 @@ pub(crate) fn give_back(
 ) -> rusqlite::Result<()> {
     charge(step, task.id, charged)?;
     step.db.run(TO_TASK, [task.id])?;
-    leave(step, From::Leased, task.id)?;
+    leave(step, Table::Leased, task.id)?;
     if task.lane == 0 {
         step.news.runnable(task.queue);
         return Ok(());
@@ -250,11 +250,11 @@ pub(crate) fn charge(step: &Step<'_>, id: i64, charge: Charge) -> rusqlite::Resu
     Ok(())
 }
 
-fn leave(step: &Step<'_>, from: From, id: i64) -> rusqlite::Result<()> {
+fn leave(step: &Step<'_>, from: Table, id: i64) -> rusqlite::Result<()> {
     match from {
-        From::Task => step.db.run("delete from task where id = ?1", [id])?,
-        From::Later => step.db.run("delete from later where id = ?1", [id])?,
-        From::Leased => {
+        Table::Task => step.db.run("delete from task where id = ?1", [id])?,
+        Table::Later => step.db.run("delete from later where id = ?1", [id])?,
+        Table::Leased => {
             step.db.run("delete from cancel_request where task_id = ?1", [id])?;
             step.db.run("delete from leased where id = ?1", [id])?
         }
@@ -263,12 +263,11 @@ fn leave(step: &Step<'_>, from: From, id: i64) -> rusqlite::Result<()> {
 }
 
 /// Takes back the turn of a task that has left; the caller refreshes `lanes`.
-pub(crate) fn release(step: &Step<'_>, lane: i64, lanes: &mut Vec<i64>) -> rusqlite::Result<()> {
-    if lane == 0 {
-        return Ok(());
+fn release(step: &mut Step<'_>, lane: i64, lanes: &mut Vec<i64>) -> rusqlite::Result<()> {
+    if lane != 0 && turn::release(step, lane)? {
+        lanes.push(lane);
     }
-    lanes.push(lane);
-    turn::release(step, lane)
+    Ok(())
 }
 
 fn stored_state(state: State) -> i64 {

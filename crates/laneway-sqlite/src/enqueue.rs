@@ -9,6 +9,7 @@ use laneway_core::{Lane, LaneKey, NewTask, QueueName, TaskId, TaskOptions, When}
 
 use crate::clock::micros;
 use crate::lane;
+use crate::line;
 use crate::queue;
 use crate::row::Sql;
 use crate::turn::{self, LaneRow};
@@ -67,8 +68,11 @@ pub(crate) fn enqueue(step: &mut Step<'_>, tasks: &[NewTask]) -> rusqlite::Resul
         insert(step, id, task, *place)?;
     }
     let runnable = tasks.iter().zip(&found).filter(|(task, _)| due_at(task.when, step.now).is_none());
-    let lanes: Vec<i64> = runnable.map(|(_, place)| place.lane).filter(|lane| *lane != 0).collect();
-    issue_turns(step, &lanes)?;
+    let laned: Vec<(i64, i64)> = runnable
+        .filter(|(_, place)| place.lane != 0)
+        .map(|(task, place)| (place.lane, task.priority.into()))
+        .collect();
+    issue_turns(step, &laned)?;
     Ok(ids.map(TaskId).collect())
 }
 
@@ -102,24 +106,58 @@ fn due_at(when: When, now: i64) -> Option<i64> {
     (due > now).then_some(due)
 }
 
-/// Issues a turn for each entry of `lanes` whose lane may have more: first come, first served.
-fn issue_turns(step: &mut Step<'_>, lanes: &[i64]) -> rusqlite::Result<()> {
-    let mut rows: HashMap<i64, (LaneRow, i64)> = HashMap::new();
-    for lane in lanes {
-        let (row, issued) = match rows.entry(*lane) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert((turn::lane_row(step, *lane)?, 0)),
-        };
-        if row.issued + *issued < row.lim {
-            turn::insert_free(step, row)?;
-            *issued += 1;
+/// A lane that has got new tasks.
+struct Wanting {
+    lane: LaneRow,
+    /// Turns that it is given.
+    turns: i64,
+    /// Of the most urgent new task.
+    priority: i64,
+}
+
+impl Wanting {
+    /// True when it gets its one turn now.
+    fn is_woken(&self, now: i64) -> bool {
+        self.lane.lim == 1 && self.lane.issued == 0 && self.lane.is_open(now)
+    }
+
+    fn add_turn(&mut self, step: &mut Step<'_>) -> rusqlite::Result<()> {
+        if self.lane.issued + self.turns >= self.lane.lim {
+            return Ok(());
+        }
+        self.turns += 1;
+        if self.is_woken(step.now) {
+            turn::insert_only(step, &self.lane).map(|_| ())
+        } else {
+            turn::insert_free(step, &self.lane)
         }
     }
-    for (lane, (_, issued)) in rows {
-        turn::add_issued(step, lane, issued)?;
-        turn::refresh(step, lane)?;
+
+    /// Lets the line follow.
+    fn finish(&self, step: &mut Step<'_>) -> rusqlite::Result<()> {
+        turn::add_issued(step, self.lane.id, self.turns)?;
+        match self.turns {
+            0 => line::move_up(step, &self.lane, self.priority),
+            _ if self.is_woken(step.now) => Ok(()),
+            _ => line::refresh(step, self.lane.id),
+        }
     }
-    Ok(())
+}
+
+/// Issues a turn for each of `tasks` (lane and priority) whose lane may have more: first come, first served.
+fn issue_turns(step: &mut Step<'_>, tasks: &[(i64, i64)]) -> rusqlite::Result<()> {
+    let mut lanes: HashMap<i64, Wanting> = HashMap::new();
+    for (lane, priority) in tasks {
+        let wanting = match lanes.entry(*lane) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                entry.insert(Wanting { lane: turn::lane_row(step, *lane)?, turns: 0, priority: *priority })
+            }
+        };
+        wanting.priority = wanting.priority.min(*priority);
+        wanting.add_turn(step)?;
+    }
+    lanes.values().try_for_each(|wanting| wanting.finish(step))
 }
 
 /// The numbers of a task's queue and lane; lane 0 is none.
@@ -168,7 +206,7 @@ impl<'t> Places<'t> {
             let mut row = turn::lane_row(step, *lane)?;
             if !row.own && row.lim != *limit {
                 turn::set_limit(step, &mut row, *limit)?;
-                turn::refresh(step, *lane)?;
+                line::refresh(step, *lane)?;
             }
         }
         Ok(())

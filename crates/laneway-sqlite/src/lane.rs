@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 use laneway_core::{LaneKey, LaneLimit, LaneSettings, LaneView, OnFailure, QueueName};
 
 use crate::clock::micros;
+use crate::line;
 use crate::queue;
 use crate::row::{self, Sql};
 use crate::turn;
@@ -72,7 +73,7 @@ pub(crate) fn set(
     if let Some(on_failure) = settings.on_failure {
         step.db.run(SET_HALTS, params![lane, on_failure == OnFailure::Halt])?;
     }
-    turn::refresh(step, lane)
+    line::refresh(step, lane)
 }
 
 /// Halts a lane after a failure, if it was told to. The caller refreshes it.
@@ -86,7 +87,7 @@ pub(crate) fn resume(step: &mut Step<'_>, queue: &QueueName, key: &LaneKey) -> r
     let Some(lane) = find(step.db, queue, key)? else { return Ok(false) };
     let was_halted = step.db.run(RESUME, [lane])? > 0;
     if was_halted {
-        turn::refresh(step, lane)?;
+        line::refresh(step, lane)?;
     }
     Ok(was_halted)
 }

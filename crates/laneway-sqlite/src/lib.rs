@@ -3,10 +3,10 @@
 //! Same behaviour as `laneway-postgres`, kept in an SQLite file that several processes of one machine may share.
 //! One thread writes, in transactions that are shared by all callers that happen to wait (`writer.rs`); looks go
 //! over connections of their own (`reader.rs`). Because there is one writer at a time, nothing has to be skipped,
-//! marked or looked at twice: the line of turns (`turn.rs`) is exact after every command.
+//! marked or looked at twice: the line of turns (`turn.rs`, `line.rs`) is exact after every command.
 //!
 //! Read `migrations/0001_tables.sql` first, then `turn.rs`, then the verbs, one file each: `enqueue.rs`,
-//! `advance.rs` (`settle.rs`, `due.rs`, `claim.rs`), `renew.rs`, `sweep.rs`, `cancel.rs`, `lane.rs`, `queue.rs`.
+//! `advance.rs` (`settle.rs`, `due.rs`, `claim.rs`, `pick.rs`), `renew.rs`, `sweep.rs`, `cancel.rs`, `lane.rs`, `queue.rs`.
 //!
 //! Always true:
 //! - An answer means that the change is committed and flushed to disk.
@@ -17,6 +17,7 @@
 mod advance;
 mod cancel;
 mod claim;
+mod claimable;
 mod clock;
 mod due;
 mod end;
@@ -24,10 +25,12 @@ mod enqueue;
 mod error;
 mod file;
 mod lane;
+mod line;
 mod look;
 mod maintain;
 mod migrate;
 mod options;
+mod pick;
 mod queue;
 mod reader;
 mod renew;

@@ -1,13 +1,10 @@
 //! Looking at tasks, queues and workers.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row};
 
-use laneway_core::{
-    Capacity, Counts, Cursor, Kinds, Listing, Page, Place, QueueName, State, TaskId, TaskView, WorkerView,
-};
+use laneway_core::{Capacity, Counts, Cursor, Listing, Page, Place, State, TaskId, TaskView, WorkerView};
 
-use crate::claim::json_array;
 use crate::end::state_from_stored;
 use crate::queue;
 use crate::row::{self, Sql, carried};
@@ -103,58 +100,6 @@ select session,
        seen_at
 from worker
 order by started_at, session";
-
-const CLAIMABLE_TASK: &str = "
-select 1
-from task
-where queue = ?1
-  and lane = 0
-  and (?2 is null or kind in (select value from json_each(?2)))
-limit 1";
-
-const DUE: &str = "
-select 1
-from later
-where due_at <= ?3
-  and queue = ?1
-  and (?2 is null or kind in (select value from json_each(?2)))
-limit 1";
-
-const RESTED: &str = "
-select 1
-from parked
-join lane on lane.id = parked.lane
-where parked.until <= ?2
-  and lane.queue = ?1
-limit 1";
-
-// The task that a turn in the line would take, by the rules of `claim.rs`.
-const CLAIMABLE_TURN: &str = "
-select 1
-from turn
-join lane on lane.id = turn.lane
-where turn.queue = ?1
-  and turn.priority is not null
-  and (?2 is null or exists (
-      select 1
-      from task
-      where task.queue = turn.queue
-        and task.lane = turn.lane
-        and task.kind in (select value from json_each(?2))
-        and case
-            when turn.task_id is not null then task.id = turn.task_id
-            when lane.lim > 1 then true
-            else task.id = (
-                select head.id
-                from task as head
-                where head.queue = turn.queue
-                  and head.lane = turn.lane
-                order by head.priority, head.id
-                limit 1
-            )
-        end
-  ))
-limit 1";
 
 /// A task wherever it is.
 pub(crate) fn get(db: &Connection, id: TaskId) -> rusqlite::Result<Option<TaskView>> {
@@ -263,31 +208,6 @@ pub(crate) fn workers(db: &Connection) -> rusqlite::Result<Vec<WorkerView>> {
             seen_at: row::timestamp(row.get(8)?)?,
         })
     })
-}
-
-/// True when a worker of these queues and kinds has something to claim.
-pub(crate) fn is_claimable(
-    db: &Connection,
-    queues: &[QueueName],
-    kinds: &Kinds,
-    now: i64,
-) -> rusqlite::Result<bool> {
-    let kinds = match kinds {
-        Kinds::All => None,
-        Kinds::Only(kinds) => Some(json_array(kinds)),
-    };
-    for name in queues {
-        let Some(queue) = queue::find(db, name)? else { continue };
-        if queue::is_open(db, queue)?
-            && (db.any(CLAIMABLE_TASK, params![queue, kinds])?
-                || db.any(CLAIMABLE_TURN, params![queue, kinds])?
-                || db.any(DUE, params![queue, kinds, now])?
-                || db.any(RESTED, [queue, now])?)
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// The task in a row of a view; `place` is its state unless it has ended.

@@ -5,8 +5,8 @@ use rusqlite::{Row, params};
 use laneway_core::{Capacity, Orders, Registration, Renewal, Renewed, SessionId, TaskId};
 
 use crate::end::{self, Charge, Ending};
+use crate::line;
 use crate::row::{self, Sql};
-use crate::turn;
 use crate::writer::Step;
 
 const REGISTER: &str = "
@@ -77,7 +77,8 @@ pub(crate) fn renew(step: &mut Step<'_>, renewal: &Renewal) -> rusqlite::Result<
     if step.db.run(RENEW, params![session, slots, free, memory_percent, draining, step.now])? == 0 {
         return Ok(Renewed::Lost);
     }
-    let mut unknown = step.db.all(LEASES, params![session, renewal.advance_number as i64], lease_tasks)?;
+    let mut unknown =
+        step.db.all(LEASES, params![session, row::advance_number(renewal.advance_number)], lease_tasks)?;
     unknown.retain(|(lease, _)| !renewal.leases.iter().any(|known| known.0 == *lease));
     let given_back = give_back(step, unknown)?;
     let cancel = step.db.all(CANCEL_REQUESTS, [session], |row| row.get(0).map(TaskId))?;
@@ -114,6 +115,6 @@ fn give_back(step: &mut Step<'_>, leases: Vec<LeaseTasks>) -> rusqlite::Result<u
         }
         step.db.run("delete from lease where id = ?1", [lease])?;
     }
-    turn::refresh_all(step, lanes)?;
+    line::refresh_all(step, lanes)?;
     Ok(given_back)
 }

@@ -59,8 +59,8 @@ impl Sql for Connection {
     }
 }
 
-/// The columns that a task carries from table to table, in the order in which [`task_from`](crate::claim) and
-/// [`view`](crate::look) read them after the id.
+/// The columns that a task carries from table to table, in the order in which `claim.rs` and `look.rs` read them
+/// after the id.
 macro_rules! carried {
     () => {
         "queue,
@@ -113,6 +113,11 @@ pub(crate) fn json(text: Option<String>) -> Option<Json> {
     text.map(Json::trusted)
 }
 
+/// The number of an advance as it is stored. "Any number" is larger than what fits.
+pub(crate) fn advance_number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// A number that is never negative.
 pub(crate) fn count(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(at)?.unsigned_abs())
@@ -120,6 +125,11 @@ pub(crate) fn count(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
 
 pub(crate) fn parent(id: Option<i64>) -> Option<TaskId> {
     id.map(TaskId)
+}
+
+/// Kinds as a statement takes them.
+pub(crate) fn json_array(kinds: &[Kind]) -> String {
+    serde_json::to_string(kinds).expect("names can be encoded")
 }
 
 /// Task ids as a lease keeps them.

@@ -10,8 +10,8 @@ use laneway_core::{Outcome, SessionId, Settle, Settled, State, Verdict};
 
 use crate::clock::micros;
 use crate::end::{self, Charge, Ending, Leased};
+use crate::line;
 use crate::row::{self, Sql};
-use crate::turn;
 use crate::writer::Step;
 
 const LEASE: &str = "
@@ -50,7 +50,7 @@ pub(crate) fn settle(
     }
     // Only now: a task that is named twice must still find its lease.
     leases.into_values().flatten().try_for_each(|lease| lease.save(step))?;
-    turn::refresh_all(step, lanes)?;
+    line::refresh_all(step, lanes)?;
     Ok(settled)
 }
 

@@ -14,6 +14,7 @@ use rusqlite::Connection;
 
 use laneway_core::{Hint, HintSender, QueueName, SessionId, Sleep};
 
+use crate::claimable;
 use crate::due;
 use crate::queue;
 use crate::row::{self, Sql};
@@ -22,15 +23,6 @@ use crate::row::{self, Sql};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Hints go on for this long after the announced sleep, should the worker be late.
 const SLACK: Duration = Duration::from_secs(1);
-
-// The index on turns is partial, so the condition has to be repeated.
-const IS_CLAIMABLE: &str = "
-select 1
-from queue
-where id = ?1
-  and paused = 0
-  and (exists (select 1 from task where task.queue = ?1 and task.lane = 0)
-    or exists (select 1 from turn where turn.queue = ?1 and turn.priority is not null))";
 
 /// What a command has made runnable, now or at some time.
 #[derive(Debug, Default)]
@@ -127,7 +119,7 @@ impl Sleepers {
         for queue in &news.queues {
             let name = db.first("select name from queue where id = ?1", [queue], |row| row.get(0))?;
             if let Some(name) = name
-                && is_claimable(db, *queue)?
+                && claimable::in_queue(db, *queue)?
             {
                 self.tell_queue(row::queue_name(name)?);
             }
@@ -150,7 +142,7 @@ impl Sleepers {
             self.asleep.values().flat_map(|sleeper| sleeper.queues.iter().cloned()).collect();
         for name in queues {
             if let Some(queue) = queue::find(db, &name)?
-                && is_claimable(db, queue)?
+                && claimable::in_queue(db, queue)?
             {
                 self.tell_queue(name);
             }
@@ -179,10 +171,6 @@ impl Sleepers {
             self.hints.send(Hint { queue: None, told: told as u32 });
         }
     }
-}
-
-fn is_claimable(db: &Connection, queue: i64) -> rusqlite::Result<bool> {
-    db.any(IS_CLAIMABLE, [queue])
 }
 
 fn version(db: &Connection) -> rusqlite::Result<i64> {

@@ -16,7 +16,7 @@ use crate::error::store_error;
 use crate::options::SqliteOptions;
 use crate::reader::Readers;
 use crate::writer::Writer;
-use crate::{advance, cancel, enqueue, file, lane, look, maintain, queue, renew, sweep, verify};
+use crate::{advance, cancel, claimable, enqueue, file, lane, look, maintain, queue, renew, sweep, verify};
 
 /// A store in one SQLite file.
 ///
@@ -166,7 +166,7 @@ impl Store for SqliteStore {
 
     async fn is_claimable(&self, queues: &[QueueName], kinds: &Kinds) -> Result<bool, StoreError> {
         let (queues, kinds, now) = (queues.to_vec(), kinds.clone(), self.clock.now_micros());
-        self.readers.look("look for work", move |db| look::is_claimable(db, &queues, &kinds, now)).await
+        self.readers.look("look for work", move |db| claimable::for_worker(db, &queues, &kinds, now)).await
     }
 
     async fn wake_up(&self, session: SessionId) -> Result<(), StoreError> {

@@ -8,9 +8,9 @@ use laneway_core::liveness::{CRASHES_MAX, SESSION_SILENCE_MAX};
 
 use crate::clock::micros;
 use crate::end::{self, Charge, Ending, Leased};
+use crate::line;
 use crate::renew::lease_tasks;
 use crate::row::Sql;
-use crate::turn;
 use crate::writer::Step;
 
 const DELETE_SILENT: &str = "delete from worker where seen_at < ?1";
@@ -35,7 +35,7 @@ pub(crate) fn sweep(step: &mut Step<'_>) -> rusqlite::Result<Swept> {
         }
         step.db.run("delete from lease where id = ?1", [lease])?;
     }
-    turn::refresh_all(step, lanes)?;
+    line::refresh_all(step, lanes)?;
     Ok(swept)
 }
 

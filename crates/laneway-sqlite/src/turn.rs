@@ -12,9 +12,7 @@
 //! - A lane below its limit has a free turn for every task that could take one.
 //! - A lane that is halted or rests (interval) has no turn in the line; one that rests is in `parked`.
 //!
-//! [`refresh`] makes the line follow whatever was changed about a lane. Callers change first and refresh after.
-
-use rusqlite::params;
+//! After a lane was changed, `line.rs` makes the line follow. Callers change first and refresh after.
 
 use crate::row::Sql;
 use crate::writer::Step;
@@ -33,8 +31,13 @@ pub(crate) struct LaneRow {
 }
 
 impl LaneRow {
+    /// True when it may start something now.
+    pub(crate) fn is_open(&self, now: i64) -> bool {
+        !self.halted && self.rests_until(now).is_none()
+    }
+
     /// When it may start its next task, if not now.
-    fn rests_until(&self, now: i64) -> Option<i64> {
+    pub(crate) fn rests_until(&self, now: i64) -> Option<i64> {
         self.next_start.filter(|next_start| *next_start > now)
     }
 }
@@ -61,6 +64,8 @@ where id = ?1";
 
 const ADD_ISSUED: &str = "update lane set issued = issued + ?2 where id = ?1";
 
+const INSERT_IN_LINE: &str = "insert into turn (queue, lane, priority) values (?1, ?2, ?3)";
+
 const INSERT_FREE: &str = "insert into turn (queue, lane) values (?1, ?2)";
 
 const INSERT_BOUND: &str = "insert into turn (queue, lane, task_id) values (?1, ?2, ?3)";
@@ -80,8 +85,6 @@ where seq in (
     limit ?2
 )";
 
-const DELETE_FREE: &str = "delete from turn where lane = ?1 and task_id is null";
-
 const UNBIND: &str = "update turn set task_id = null, priority = null where lane = ?1 and task_id = ?2";
 
 const STEP_BACK: &str = "
@@ -99,43 +102,17 @@ where queue = ?1
   and id not in (select task_id from turn where lane = ?2 and task_id is not null)
 limit 1";
 
-const HEAD_PRIORITY: &str = "
+// For a lane without bound turns.
+const FIRST_PRIORITY: &str = "
 select priority
 from task
 where queue = ?1
   and lane = ?2
-  and id not in (select task_id from turn where lane = ?2 and task_id is not null)
-order by priority, id
+order by priority
 limit 1";
 
 const COUNT_WAITING: &str =
     "select count(*) from (select 1 from task where queue = ?1 and lane = ?2 limit ?3)";
-
-const FIRST_FREE: &str = "
-select seq,
-       priority
-from turn
-where lane = ?1
-  and task_id is null
-order by seq
-limit 1";
-
-const BOUND: &str = "
-select seq,
-       priority,
-       (select task.priority from task where task.id = turn.task_id)
-from turn
-where lane = ?1
-  and task_id is not null";
-
-const SET_PRIORITY: &str = "update turn set priority = ?2 where seq = ?1";
-
-const PARK: &str = "
-insert into parked (lane, until)
-values (?1, ?2)
-on conflict (lane) do update set until = excluded.until";
-
-const UNPARK: &str = "delete from parked where lane = ?1";
 
 /// The lane's row.
 pub(crate) fn lane_row(step: &Step<'_>, lane: i64) -> rusqlite::Result<LaneRow> {
@@ -192,14 +169,33 @@ pub(crate) fn set_limit(step: &Step<'_>, lane: &mut LaneRow, lim: i64) -> rusqli
     Ok(())
 }
 
-/// Takes back the turn of a task that has ended or no longer needs it: to the end of the line if the lane has
-/// more, else it is retired. The caller refreshes.
-pub(crate) fn release(step: &Step<'_>, lane: i64) -> rusqlite::Result<()> {
-    let lane = lane_row(step, lane)?;
-    if lane.issued <= lane.lim && step.db.any(HAS_HEAD, [lane.queue, lane.id])? {
-        return insert_free(step, &lane);
+/// Puts the only turn of a lane, which `issued` counts already, into the line. False when the lane has no task for
+/// it. Most lanes have one turn, so this way around a refresh is worth having.
+pub(crate) fn insert_only(step: &mut Step<'_>, lane: &LaneRow) -> rusqlite::Result<bool> {
+    let head: Option<i64> = step.db.first(FIRST_PRIORITY, [lane.queue, lane.id], |row| row.get(0))?;
+    if let Some(priority) = head {
+        step.db.run(INSERT_IN_LINE, [lane.queue, lane.id, priority])?;
+        step.news.runnable(lane.queue);
     }
-    add_issued(step, lane.id, -1)
+    Ok(head.is_some())
+}
+
+/// Takes back the turn of a task that has ended or no longer needs it: to the end of the line if the lane has
+/// more, else it is retired. True when the caller has to refresh.
+pub(crate) fn release(step: &mut Step<'_>, lane: i64) -> rusqlite::Result<bool> {
+    let lane = lane_row(step, lane)?;
+    if lane.issued == 1 && lane.is_open(step.now) {
+        if !insert_only(step, &lane)? {
+            add_issued(step, lane.id, -1)?;
+        }
+        return Ok(false);
+    }
+    if lane.issued <= lane.lim && step.db.any(HAS_HEAD, [lane.queue, lane.id])? {
+        insert_free(step, &lane)?;
+    } else {
+        add_issued(step, lane.id, -1)?;
+    }
+    Ok(true)
 }
 
 /// Puts the turn of a task that came back into the line, bound to that task. The caller refreshes.
@@ -220,78 +216,6 @@ pub(crate) fn unbind(step: &Step<'_>, lane: i64, task: i64) -> rusqlite::Result<
     if step.db.run(UNBIND, [lane, task])? > 0 {
         // The freed turn may be before the one that stood first so far.
         step.db.run(STEP_BACK, [lane])?;
-    }
-    Ok(())
-}
-
-/// Makes the line show what the lane may start now.
-pub(crate) fn refresh(step: &mut Step<'_>, lane: i64) -> rusqlite::Result<()> {
-    let lane = lane_row(step, lane)?;
-    let rests_until = lane.rests_until(step.now);
-    let in_line = !lane.halted && rests_until.is_none();
-
-    let mut could_start = refresh_bound(step, &lane, in_line)?;
-    could_start |= refresh_free(step, &lane, in_line)?;
-
-    match rests_until {
-        Some(until) if could_start && !lane.halted => {
-            step.news.due(until);
-            step.db.run(PARK, [lane.id, until])?;
-        }
-        // Only a lane that has started something under an interval can be parked.
-        _ if lane.next_start.is_some() => {
-            step.db.run(UNPARK, [lane.id])?;
-        }
-        _ => (),
-    }
-    Ok(())
-}
-
-/// Refreshes each lane once.
-pub(crate) fn refresh_all(step: &mut Step<'_>, mut lanes: Vec<i64>) -> rusqlite::Result<()> {
-    lanes.sort_unstable();
-    lanes.dedup();
-    lanes.into_iter().try_for_each(|lane| refresh(step, lane))
-}
-
-/// True when there is a bound turn.
-fn refresh_bound(step: &mut Step<'_>, lane: &LaneRow, in_line: bool) -> rusqlite::Result<bool> {
-    let turns: Vec<(i64, Option<i64>, Option<i64>)> =
-        step.db.all(BOUND, [lane.id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    for (seq, shown, task_priority) in &turns {
-        show(step, lane, *seq, *shown, task_priority.filter(|_| in_line))?;
-    }
-    Ok(!turns.is_empty())
-}
-
-/// True when there is a free turn and a task for it.
-fn refresh_free(step: &mut Step<'_>, lane: &LaneRow, in_line: bool) -> rusqlite::Result<bool> {
-    let first: Option<(i64, Option<i64>)> =
-        step.db.first(FIRST_FREE, [lane.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let Some((seq, shown)) = first else { return Ok(false) };
-    let head: Option<i64> = step.db.first(HEAD_PRIORITY, [lane.queue, lane.id], |row| row.get(0))?;
-    let Some(priority) = head else {
-        let retired = step.db.run(DELETE_FREE, [lane.id])?;
-        add_issued(step, lane.id, -(retired as i64))?;
-        return Ok(false);
-    };
-    show(step, lane, seq, shown, Some(priority).filter(|_| in_line))?;
-    Ok(true)
-}
-
-/// Gives a turn the priority that it shall show, if it does not show it yet.
-fn show(
-    step: &mut Step<'_>,
-    lane: &LaneRow,
-    seq: i64,
-    shown: Option<i64>,
-    priority: Option<i64>,
-) -> rusqlite::Result<()> {
-    if shown != priority {
-        step.db.run(SET_PRIORITY, params![seq, priority])?;
-    }
-    if priority.is_some() {
-        step.news.runnable(lane.queue);
     }
     Ok(())
 }

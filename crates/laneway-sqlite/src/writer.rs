@@ -317,3 +317,106 @@ fn undo(db: &Connection) -> rusqlite::Result<usize> {
     db.run("rollback to command", [])?;
     db.run("release command", [])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file;
+
+    fn writer(directory: &tempfile::TempDir) -> Writer {
+        let path = directory.path().join("tasks.db");
+        let connection = file::open_writer(&path).unwrap();
+        connection.execute_batch("create table note (id integer primary key, text text not null)").unwrap();
+        Writer::start(connection, file::shown(&path), Clock::system(), HintSender::default()).unwrap()
+    }
+
+    async fn note(writer: &Writer, text: String) -> Result<i64, StoreError> {
+        writer
+            .write("note", move |step| {
+                step.db.run("insert into note (text) values (?1)", [text])?;
+                Ok(step.db.last_insert_rowid())
+            })
+            .await
+    }
+
+    async fn count(writer: &Writer) -> i64 {
+        let count =
+            |step: &mut Step<'_>| step.db.query_row("select count(*) from note", [], |row| row.get(0));
+        writer.write("count", count).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_failing_command_is_undone_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = writer(&directory);
+
+        // Sent in one go, so that they share a transaction.
+        let bad = writer.write("note", |step| {
+            step.db.run("insert into note (text) values ('half')", [])?;
+            step.db.run("insert into note (text) values (null)", [])
+        });
+        let (one, bad, two) =
+            tokio::join!(note(&writer, "one".to_owned()), bad, note(&writer, "two".to_owned()));
+
+        assert!(one.is_ok() && two.is_ok());
+        assert_eq!(bad.unwrap_err().code(), "internal");
+        assert_eq!(count(&writer).await, 2);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_the_error_of_its_command_and_the_thread_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = writer(&directory);
+
+        let panicked = writer
+            .write("note", |step| {
+                step.db.run("insert into note (text) values ('half')", [])?;
+                if count_is_odd(step.db)? { panic!("on purpose") } else { Ok(()) }
+            })
+            .await;
+
+        assert_eq!(panicked.unwrap_err().code(), "internal");
+        assert!(note(&writer, "after".to_owned()).await.is_ok());
+        assert_eq!(count(&writer).await, 1);
+    }
+
+    fn count_is_odd(db: &Connection) -> rusqlite::Result<bool> {
+        db.query_row("select count(*) % 2 = 1 from note", [], |row| row.get(0))
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_told_and_mended() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = writer(&directory);
+        let set_pages = |pages: i64| {
+            let set =
+                move |db: &Connection, _: &mut Sleepers| db.pragma_update(None, "max_page_count", pages);
+            writer.aside(set)
+        };
+        note(&writer, "before".to_owned()).await.unwrap();
+        set_pages(1).await.unwrap().unwrap();
+
+        let full = note(&writer, "x".repeat(100_000)).await;
+
+        assert_eq!(full.unwrap_err().code(), "storage_full");
+        set_pages(1_000_000).await.unwrap().unwrap();
+        assert!(note(&writer, "x".repeat(100_000)).await.is_ok());
+        assert_eq!(count(&writer).await, 2);
+    }
+
+    #[tokio::test]
+    async fn another_process_that_holds_the_lock_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let writer = writer(&directory);
+        let other = Connection::open(directory.path().join("tasks.db")).unwrap();
+        other.execute_batch("begin immediate").unwrap();
+
+        let waiting = note(&writer, "patient".to_owned());
+        tokio::pin!(waiting);
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut waiting).await;
+        other.execute_batch("rollback").unwrap();
+
+        assert!(early.is_err(), "the lock was not respected");
+        assert!(waiting.await.is_ok());
+    }
+}

@@ -60,6 +60,7 @@ async fn a_place_where_no_file_can_be_made_is_refused() {
         a_file.join("tasks.db"),
         locked.join("tasks.db"),
         directory.path().to_owned(),
+        ":memory:".into(),
     ] {
         let refused = refusal(&path).await;
         assert_eq!(refused.code(), "cannot_open", "{refused}");
