@@ -115,7 +115,9 @@ async fn random_life(seed: u64, steps: usize) {
                     "{context}"
                 );
                 assert_limits(&f, &advanced.claimed).await;
-                if advanced.left != Left::More {
+                // The clock goes on meanwhile; what becomes due in this moment is no mistake.
+                let nothing_due = advanced.next_due.is_none_or(|due| due > secs(1));
+                if advanced.left != Left::More && nothing_due {
                     let more = f.store.is_claimable(&[queue()], &kinds).await.unwrap();
                     assert!(!more, "{context}: something claimable was left");
                 }
