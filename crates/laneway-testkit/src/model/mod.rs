@@ -55,30 +55,49 @@ pub async fn check(seed: u64, operations: usize, fresh: impl AsyncFn() -> TestSt
     );
 }
 
-/// Removes operations in ever smaller pieces, as long as what remains still fails.
-async fn shrink(
-    mut ops: Vec<Op>,
-    mut failure: Failure,
-    fresh: &impl AsyncFn() -> TestStore,
-) -> (Vec<Op>, Failure) {
+/// Makes a failing script shorter, as long as what remains still fails: first whole pieces of it, ever smaller,
+/// then what is inside the operations that are left.
+async fn shrink(ops: Vec<Op>, failure: Failure, fresh: &impl AsyncFn() -> TestStore) -> (Vec<Op>, Failure) {
     let deadline = Instant::now() + SHRINK_AT_MOST;
-    let mut piece = ops.len() / 2;
+    let mut best = (ops, failure);
+    let mut piece = best.0.len() / 2;
     while piece > 0 {
         let mut start = 0;
-        while start < ops.len() && Instant::now() < deadline {
-            let mut fewer = ops.clone();
-            fewer.drain(start..(start + piece).min(ops.len()));
-            match replay(fresh().await, fewer.clone()).await {
-                Err(again) => {
-                    fewer.truncate(again.step + 1);
-                    (ops, failure) = (fewer, again);
-                }
-                Ok(()) => start += piece,
+        while start < best.0.len() && Instant::now() < deadline {
+            let mut fewer = best.0.clone();
+            fewer.drain(start..(start + piece).min(fewer.len()));
+            if !take_if_failing(&mut best, fewer, fresh).await {
+                start += piece;
             }
         }
         piece /= 2;
     }
-    (ops, failure)
+    let mut step = 0;
+    while step < best.0.len() && Instant::now() < deadline {
+        let mut simplified = false;
+        for simpler in best.0[step].simpler() {
+            let mut ops = best.0.clone();
+            ops[step] = simpler;
+            simplified = take_if_failing(&mut best, ops, fresh).await;
+            if simplified {
+                break;
+            }
+        }
+        step += usize::from(!simplified);
+    }
+    best
+}
+
+/// Keeps a script as the best one when it fails on a fresh store, cut after the failing operation.
+async fn take_if_failing(
+    best: &mut (Vec<Op>, Failure),
+    mut ops: Vec<Op>,
+    fresh: &impl AsyncFn() -> TestStore,
+) -> bool {
+    let Err(failure) = replay(fresh().await, ops.clone()).await else { return false };
+    ops.truncate(failure.step + 1);
+    *best = (ops, failure);
+    true
 }
 
 /// Runs a script in a task of its own, so that a panic inside a store is a failure like any other.

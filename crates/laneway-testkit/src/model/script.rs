@@ -67,6 +67,32 @@ pub(super) enum Op {
     },
 }
 
+impl Op {
+    /// The same operation with one thing less, in every way.
+    pub fn simpler(&self) -> Vec<Self> {
+        match self {
+            Self::Enqueue { queue, lane, limit, tasks } if tasks.len() > 1 => without_one(tasks)
+                .map(|tasks| Self::Enqueue { queue: *queue, lane: *lane, limit: *limit, tasks })
+                .collect(),
+            Self::Advance { slot, fresh, settles, claims } => {
+                let with = |settles, claims| Self::Advance { slot: *slot, fresh: *fresh, settles, claims };
+                let fewer_settles = without_one(settles).map(|settles| with(settles, claims.clone()));
+                let fewer_claims = without_one(claims).map(|claims| with(settles.clone(), claims));
+                fewer_settles.chain(fewer_claims).collect()
+            }
+            _ => vec![],
+        }
+    }
+}
+
+fn without_one<T: Clone>(all: &[T]) -> impl Iterator<Item = Vec<T>> {
+    (0..all.len()).map(|place| {
+        let mut fewer = all.to_vec();
+        fewer.remove(place);
+        fewer
+    })
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct NewTaskPick {
     pub kind: usize,

@@ -56,6 +56,22 @@ pub async fn a_limit_is_filled_over_several_small_claims(store: &TestStore) {
     assert!(two.claim(1).await.is_empty());
 }
 
+pub async fn a_limit_holds_for_tasks_that_arrive_one_by_one(store: &TestStore) {
+    let mut worker = store.worker().await;
+    for _ in 0..6 {
+        store.given_one(a_task().lane_of("a", 3)).await;
+    }
+    let running = worker.claim(10).await;
+    assert_eq!(running.len(), 3);
+
+    store.given_one(a_task().lane_of("a", 3)).await;
+    assert!(worker.claim(10).await.is_empty());
+    worker.complete(&running[..2]).await;
+    store.given_one(a_task().lane_of("a", 3)).await;
+
+    assert_eq!(worker.claim(10).await.len(), 2);
+}
+
 pub async fn an_unlimited_lane_runs_everything(store: &TestStore) {
     let unlimited = LaneSettings { limit: Some(LaneLimit::UNLIMITED), ..Default::default() };
     store.change_lane("a", unlimited).await;

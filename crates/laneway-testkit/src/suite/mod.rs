@@ -119,6 +119,7 @@ macro_rules! store_suite {
                 a_lane_without_a_limit_runs_one_at_a_time_in_order,
                 a_lane_of_limit_three_runs_three_at_a_time,
                 a_limit_is_filled_over_several_small_claims,
+                a_limit_holds_for_tasks_that_arrive_one_by_one,
                 an_unlimited_lane_runs_everything,
                 a_claim_takes_from_hundreds_of_lanes_at_once,
                 limits_hold_whatever_two_workers_do,
