@@ -199,7 +199,7 @@ fn judge_priorities(
     }
     let (laned, free): (Vec<TaskId>, Vec<TaskId>) =
         taken.iter().filter(|id| priority(id) == worst).partition(|id| model.tasks[id].lane.is_some());
-    if laned.len() == free.len() || laned.len() == free.len() + 1 {
+    if laned.len().abs_diff(free.len()) <= 1 {
         return Ok(());
     }
     Err(format!(
