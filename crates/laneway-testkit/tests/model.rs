@@ -1,18 +1,38 @@
 //! Random scripts against both stores. `LANEWAY_SEED` adds a seed, `LANEWAY_MODEL_OPS` sets the length.
 
-use laneway_testkit::model::{check, operations, seeds};
-use laneway_testkit::{postgres, sqlite};
+use laneway_testkit::model::{check, operations, seed_of_environment};
 
-#[tokio::test]
-async fn sqlite_does_what_the_model_allows() {
-    for seed in seeds() {
-        check(seed, operations(1_500), sqlite::fresh).await;
-    }
+/// One test per store and seed, so that seeds run side by side and fail on their own.
+macro_rules! seeds {
+    ($($store:ident { $($name:ident: $seed:expr,)* })*) => {
+        $(mod $store {
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $name() {
+                if let Some(seed) = $seed {
+                    check(seed, operations(1_500), laneway_testkit::$store::fresh).await;
+                }
+            })*
+        })*
+    };
 }
 
-#[tokio::test]
-async fn postgres_does_what_the_model_allows() {
-    for seed in seeds() {
-        check(seed, operations(1_500), postgres::fresh).await;
+seeds! {
+    sqlite {
+        seed_1: Some(1),
+        seed_2: Some(2),
+        seed_3: Some(3),
+        seed_4: Some(4),
+        seed_5: Some(5),
+        seed_of_the_environment: seed_of_environment(),
+    }
+    postgres {
+        seed_1: Some(1),
+        seed_2: Some(2),
+        seed_3: Some(3),
+        seed_4: Some(4),
+        seed_5: Some(5),
+        seed_of_the_environment: seed_of_environment(),
     }
 }

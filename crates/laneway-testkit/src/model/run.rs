@@ -225,11 +225,11 @@ impl Run {
         if !alive {
             return same("claimed by a lost session", advanced.claimed.len(), 0);
         }
-        self.model.make_due();
-        self.model.doubt_bound_turns();
-        if self.handed_out_again(&advance, &advanced)? {
+        if advance.claims.is_empty() || self.handed_out_again(&advance, &advanced)? {
             return Ok(());
         }
+        self.model.make_due();
+        self.model.doubt_bound_turns();
         self.judge_claims(&advance, &advanced)?;
         self.follow(slot, &advance, &advanced);
         self.judge_rest(&advance, &advanced)

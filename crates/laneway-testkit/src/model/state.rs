@@ -159,7 +159,7 @@ impl Model {
         self.in_lane(name).filter(|(_, task)| holds(task)).count() as i64
     }
 
-    /// Puts every task that is due into place. Any advance does so.
+    /// Puts every task that is due into place. Any advance that claims does so.
     pub fn make_due(&mut self) {
         for (id, task) in &mut self.tasks {
             if let Place::Later { due, holds_turn } = task.place

@@ -431,6 +431,16 @@ pub async fn a_lanes_priority_is_that_of_its_head(store: &TestStore) {
     assert_eq!(ids(&worker.claim(1).await), [lazy]);
 }
 
+pub async fn a_lane_that_has_lost_its_urgent_head_is_still_served(store: &TestStore) {
+    let [urgent, next] = store.given([a_task().lane("a").priority(-2), a_task().lane("a")]).await;
+    let free = store.given([a_task(), a_task(), a_task().priority(-1)]).await;
+
+    store.cancel(urgent).await.unwrap();
+
+    let claimed = store.worker().await.claim(5).await;
+    assert_eq!(ids(&claimed), [free[2], next, free[0], free[1]]);
+}
+
 pub async fn a_lane_with_many_tasks_does_not_starve_its_neighbour(store: &TestStore) {
     store.given_all(tasks_like(a_task().lane_of("crowd", 100), 500)).await;
     let single = store.given_one(a_task().lane("single")).await;
@@ -519,6 +529,23 @@ pub async fn in_an_ordered_lane_a_head_of_another_kind_holds_up_the_rest(store: 
     worker.complete(&claimed).await;
 
     assert_eq!(ids(&worker.claim_kinds(&["y"], 10).await), [behind]);
+}
+
+pub async fn a_worker_leaves_a_lane_to_others_whose_next_task_it_cannot_run(store: &TestStore) {
+    let [_, next] = store.given([a_task().lane("a").kind("x"), a_task().lane("a").kind("y")]).await;
+    let mut worker = store.worker().await;
+    let running = worker.claim_one().await;
+
+    let step = |advance: Advance| Advance {
+        settles: vec![running.settle(Outcome::completed())],
+        claims: vec![claim_of_kinds("default", &["x"], 5)],
+        ..advance
+    };
+    assert!(worker.advance(step).await.claimed.is_empty());
+
+    let lane = store.lane_view("a").await;
+    assert_eq!((lane.pending, lane.held), (1, 0));
+    assert_eq!(ids(&store.worker().await.claim_kinds(&["y"], 5).await), [next]);
 }
 
 pub async fn in_a_wider_lane_tasks_of_other_kinds_are_passed_over(store: &TestStore) {

@@ -345,6 +345,24 @@ pub async fn of_two_settles_of_a_whole_lease_the_first_counts(store: &TestStore)
     assert_eq!(store.state(id).await, State::Completed);
 }
 
+pub async fn a_completion_behind_another_outcome_of_the_same_task_does_not_count(store: &TestStore) {
+    let outcomes = [retry_after(secs(60)), Outcome::Snooze { after: secs(60) }, failed()];
+    let stored = store.given_all(tasks_like(a_task().lane_of("a", 9), outcomes.len())).await;
+    let mut worker = store.worker().await;
+
+    for outcome in outcomes {
+        let claimed = worker.claim_one().await;
+        let settles = vec![claimed.settle(outcome), claimed.settle(Outcome::completed())];
+        let verdicts = worker.settle_all(settles).await;
+        assert_ne!(verdicts[0], Verdict::Completed);
+        assert_eq!(verdicts[1], Verdict::Already);
+    }
+
+    assert_eq!(store.state(stored[0]).await, State::Later);
+    assert_eq!(store.state(stored[1]).await, State::Later);
+    assert_eq!(store.state(stored[2]).await, State::Failed);
+}
+
 pub async fn good_and_stale_settles_of_one_call_are_judged_apart(store: &TestStore) {
     store.given_all(tasks_like(a_task(), 3)).await;
     let mut worker = store.worker().await;
