@@ -31,7 +31,9 @@ pub enum StoreError {
         source: Source,
     },
     /// The database takes no writes.
-    #[error("the database at {target} is read-only; connect to the primary (target_session_attrs=read-write) or make the file writable")]
+    #[error(
+        "the database at {target} is read-only; connect to the primary (target_session_attrs=read-write) or make the file writable"
+    )]
     ReadOnly {
         /// Host and port, or the file.
         target: String,
@@ -53,7 +55,9 @@ pub enum StoreError {
         what: String,
     },
     /// The tables were made by a newer program that this one cannot work with.
-    #[error("the store has schema version {found}, this program knows {known}; install laneway {needs} or newer")]
+    #[error(
+        "the store has schema version {found}, this program knows {known}; install laneway {needs} or newer"
+    )]
     TooOld {
         /// Version of the tables.
         found: i32,

@@ -80,6 +80,7 @@ pub struct LeaseRef {
     pub id: LeaseId,
     /// Its secret.
     pub token: LeaseToken,
-    /// How many tasks the claim put into it. A settle that names all of them takes a shorter way.
+    /// How many tasks the claim put into it, if a settle that names all of them as completed may take a shorter way;
+    /// otherwise 0.
     pub tasks: u32,
 }

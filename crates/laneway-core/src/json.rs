@@ -41,7 +41,8 @@ impl Json {
     /// As [`Json::parse`]; `invalid_json` also when the value cannot be encoded, such as a map whose keys
     /// are not strings.
     pub fn encode(value: &impl Serialize) -> Result<Self, InvalidInput> {
-        let text = serde_json::to_string(value).map_err(|error| invalid(format!("cannot be encoded: {error}")))?;
+        let text =
+            serde_json::to_string(value).map_err(|error| invalid(format!("cannot be encoded: {error}")))?;
         Self::parse(text)
     }
 

@@ -223,7 +223,8 @@ impl FromStr for Cursor {
             Some(Self { micros: micros.parse().ok()?, id: id.parse().ok()? })
         };
         parse().ok_or_else(|| {
-            let problem = format!("`{}` was not made by a listing; start at the first page", text.escape_debug());
+            let problem =
+                format!("`{}` was not made by a listing; start at the first page", text.escape_debug());
             InvalidInput::new(Code::InvalidId, "cursor", problem)
         })
     }

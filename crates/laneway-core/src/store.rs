@@ -88,7 +88,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Changes a lane, which is made if it does not exist. The limit binds every claim that begins after this
     /// returns.
-    async fn set_lane(&self, queue: &QueueName, lane: &LaneKey, settings: LaneSettings) -> Result<(), StoreError>;
+    async fn set_lane(
+        &self,
+        queue: &QueueName,
+        lane: &LaneKey,
+        settings: LaneSettings,
+    ) -> Result<(), StoreError>;
 
     /// Lets a lane go on that a failure has halted. False when it was not halted.
     async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError>;

@@ -156,8 +156,12 @@ impl NewTask {
         }
         self.retry.check()?;
         if let Some(timeout) = self.timeout {
-            validate::in_range("timeout", timeout.as_millis() as u64, 1..=validate::WAIT_MAX.as_millis() as u64)
-                .map_err(|refused| InvalidInput { message: format!("{} ms", refused.message), ..refused })?;
+            validate::in_range(
+                "timeout",
+                timeout.as_millis() as u64,
+                1..=validate::WAIT_MAX.as_millis() as u64,
+            )
+            .map_err(|refused| InvalidInput { message: format!("{} ms", refused.message), ..refused })?;
         }
         self.check_labels()
     }
@@ -190,7 +194,8 @@ impl NewTask {
 /// `bulk_too_large`, or what [`NewTask::check`] refuses.
 pub fn check_bulk(tasks: &[NewTask], limits: &Limits) -> Result<(), InvalidInput> {
     if tasks.len() > limits.bulk_max {
-        let problem = format!("are {} in one call, the limit is {}; split them", tasks.len(), limits.bulk_max);
+        let problem =
+            format!("are {} in one call, the limit is {}; split them", tasks.len(), limits.bulk_max);
         return Err(InvalidInput::new(Code::BulkTooLarge, "tasks", problem));
     }
     tasks.iter().enumerate().try_for_each(|(place, task)| {

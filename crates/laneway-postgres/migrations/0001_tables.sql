@@ -198,7 +198,7 @@ create table mark (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off
 );
-create unique index mark_next_idx on mark (queue, id);
+create unique index mark_next_idx on mark (queue, priority, id);
 
 -- Failures that halted a lane. Appended without a lock; an operator removes them.
 create table halt (

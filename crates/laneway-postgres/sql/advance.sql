@@ -1,7 +1,7 @@
 -- One step of a worker, in one transaction: settle what ended, move what is due, take up marks, claim what is next.
 --
 -- Claims come as parallel arrays, one entry per queue; kinds and kinds-apart are lists separated by the unit separator,
--- null for all kinds. p_bounds holds five numbers per queue (see claim.sql), or is null: look from the beginning.
+-- null for all kinds. p_bounds holds four numbers per queue (see claim.sql), or is null: look from the beginning.
 -- Answers with one row per lease, one per queue with bounds, and a last one about the whole.
 create or replace function advance(
     p_session  uuid,
@@ -14,6 +14,7 @@ create or replace function advance(
     p_delays   bigint[],
     p_reports  text[],
     p_results  text[],
+    p_ids      bigint[],
     p_queues   text[],
     p_maxes    int[],
     p_kinds    text[],
@@ -45,7 +46,7 @@ begin
     end if;
     if p_leases <> '{}' then
         select * into v_settled
-        from settle_all(p_session, p_again, p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results);
+        from settle_all(p_session, p_again, p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results, p_ids);
         v_answer.verdicts := v_settled.verdicts;
         v_queues := coalesce(v_settled.hand_queues, '{}');
         v_lanes := coalesce(v_settled.hand_lanes, '{}');
@@ -85,7 +86,7 @@ begin
                     p_alone => string_to_array(p_alone[i], e'\x1f'),
                     p_hand_lanes => case when cardinality(p_queues) = 1 and v_queues <@ p_queues then v_lanes else array(select h.lane from unnest(v_queues, v_lanes) h(queue, lane) where h.queue = p_queues[i]) end,
                     p_hand_priorities => case when cardinality(p_queues) = 1 and v_queues <@ p_queues then v_turns else array(select h.priority from unnest(v_queues, v_turns) h(queue, priority) where h.queue = p_queues[i]) end,
-                    p_bounds => p_bounds[i * 5 - 4 : i * 5]
+                    p_bounds => p_bounds[i * 4 - 3 : i * 4]
                 )
             loop
                 v_got := v_got + coalesce(cardinality(v_row.task_ids), 0);

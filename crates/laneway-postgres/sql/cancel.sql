@@ -1,6 +1,6 @@
 -- Cancels a task wherever it is. Looks for it in all places in one statement, because one snapshot shows it in exactly
 -- one; then locks it there, and looks again if it has moved meanwhile.
--- Returns cancelled, requested, the state in which it had ended, not_found, or busy.
+-- Returns cancelled, requested, ended_ and the state in which it had ended, not_found, or busy.
 create or replace function cancel(p_task bigint) returns text
 language plpgsql
 set search_path from current
@@ -34,7 +34,7 @@ begin
         if not found then
             return 'not_found';
         elsif v_place = 'ended' then
-            return v_state;
+            return 'ended_' || v_state;
         elsif v_place = 'lease' then
             perform from lease l where l.id = v_lease for update;
             if found and not exists (select from settled s where s.lease_id = v_lease and p_task = any (s.task_ids)) then

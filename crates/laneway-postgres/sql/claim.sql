@@ -6,10 +6,10 @@
 --
 --   p_hand_lanes, p_hand_priorities: turns that a settle of this advance has freed. They are used without ever
 --     being written when turns are short, behind those in line, and put into the line otherwise.
---   p_bounds: task priority, task id, turn priority, turn seq, mark id from which to look; null: from the
+--   p_bounds: priority and id of the last task, priority and seq of the last turn, from which to look; null: from the
 --     beginning. An old snapshot keeps dead index entries alive, and every look from the beginning walks them.
 --
--- Returns the leases, and one row without lease that carries the new bounds (a sixth number: microseconds spent
+-- Returns the leases, and one row without lease that carries the new bounds (a fifth number: microseconds spent
 -- looking). Rows of task and turn are never updated, so a ctid that is locked by us stays what it is.
 create or replace function claim(
     p_session         uuid,
@@ -24,7 +24,7 @@ create or replace function claim(
 ) returns setof advance_row
 language plpgsql as $$
 declare
-    c_start    constant bigint[] := array[-32768, 0, -32768, -9223372036854775807, 0];
+    c_start    constant bigint[] := array[-32768, 0, -32768, -9223372036854775807];
     c_bytes    constant bigint := 4000000;    -- of payload in one claim: an array holds 1 GB, and memory is shared
     v_now      timestamptz := clock();
     v_from     bigint[] := coalesce(p_bounds, c_start);
@@ -44,6 +44,8 @@ declare
     v_lane_keys text[] := '{}';
     v_spare_lanes bigint[] := '{}';           -- turns that found nothing to do
     v_spare_priorities smallint[] := '{}';
+    v_ready    bigint;
+    v_urgent   smallint;
     v_priority smallint;
     v_seq      bigint;
     v_row      advance_row;
@@ -59,22 +61,30 @@ begin
         return;
     end if;
 
-    -- Marks cost as much as tasks, so they are taken up when turns are short, and now and then for newcomers.
-    if (p_number % 8 = 0 or (
-            select count(*) < p_max
-            from (select from turn t where t.queue = p_queue and (t.priority, t.seq) > (v_from[3]::smallint, v_from[4]) limit p_max) t
-        )) and exists (select from mark m where m.queue = p_queue and m.id > v_from[5])
-    then
-        v_last := v_from[5];
-        loop
-            v_last := take_up(p_queue, v_last, 500);
-            exit when v_last is null;
-            v_bounds[5] := v_last;
-            exit when v_last is null or (
-                select count(*) >= p_max
-                from (select from turn t where t.queue = p_queue limit p_max) t
-            );
-        end loop;
+    -- What is more urgent than where we stopped lies in front of the bound; the range is short, so looking is cheap.
+    if p_bounds is not null then
+        if exists (select from task t where t.queue = p_queue and t.lane = 0 and t.priority < v_from[1]) then
+            v_from[1:2] := c_start[1:2];
+        end if;
+        if exists (select from turn t where t.queue = p_queue and t.priority < v_from[3]) then
+            v_from[3:4] := c_start[3:4];
+        end if;
+    end if;
+
+    -- Marks cost as much as tasks, so they are taken up when turns are short, when they are more urgent than the turns
+    -- in line, and now and then for newcomers.
+    select count(*), max(t.priority) into v_ready, v_priority
+    from (
+        select t.priority
+        from turn t
+        where t.queue = p_queue
+          and (t.priority, t.seq) > (v_from[3]::smallint, v_from[4])
+        order by t.priority, t.seq
+        limit p_max
+    ) t;
+    select m.priority into v_urgent from mark m where m.queue = p_queue order by m.priority, m.id limit 1;
+    if found and (v_ready < p_max or v_urgent < v_priority or p_number % 8 = 0) then
+        perform take_up_all(p_queue, p_max);
     end if;
 
     loop
@@ -133,7 +143,7 @@ begin
                         select false, u.priority, row_number() over (partition by u.priority order by u.place)
                         from unnest(v_free) with ordinality u(priority, place)
                     ) s
-                    order by s.priority, s.number, s.is_turn desc
+                    order by s.priority, s.number, s.is_turn = (p_number % 2 = 1) desc   -- a claim of one takes either in turn
                     limit v_need
                 ) m;
             end if;
@@ -141,7 +151,7 @@ begin
 
         if v_take > 0 then
             select * into v_got
-            from claim_heads(p_queue, p_kinds, v_turns[:v_take], v_places[:v_take], v_lanes[:v_take], v_bound[:v_take],
+            from claim_heads(p_queue, p_kinds, v_turns[:v_take], v_places[:v_take], v_lanes[:v_take], v_bound[:v_take], v_tids,
                 not v_whole or v_free <> '{}', v_now);
             v_tids := v_tids || v_got.tids;
             v_bytes := v_bytes + v_got.bytes;
@@ -149,6 +159,11 @@ begin
             v_lane_keys := v_lane_keys || v_got.lane_keys;
             v_spare_lanes := v_spare_lanes || v_got.spare_lanes;
             v_spare_priorities := v_spare_priorities || v_got.spare_priorities;
+            if v_got.moved then
+                -- There are turns further down now, and marks may be more urgent than what is next.
+                v_whole := false;
+                perform take_up_all(p_queue, p_max);
+            end if;
         end if;
         -- What was in hand and not needed stands in line now.
         insert into turn (queue, priority, lane)
@@ -231,144 +246,162 @@ end $$;
 -- Finds and locks the heads for these turns (tid null: in hand), and removes the turns that got one from the line.
 -- Turns without any task in their lane come back as spare, to be retired once the tasks are taken; those of paced
 -- lanes are parked; a turn that stands too far in front for what its lane has now moves to its place when somebody
--- else could use it (p_contested).
+-- else could use it (p_contested). p_taken: tasks that this claim has locked in earlier rounds.
+--
+-- No joins between lists: the planner takes every list for ten rows, and would compare each with each.
 create or replace function claim_heads(
-    p_queue text, p_kinds text[], p_turns tid[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[],
+    p_queue text, p_kinds text[], p_turns tid[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_taken tid[],
     p_contested boolean, p_now timestamptz,
-    out tids tid[], out bytes bigint, out lane_ids bigint[], out lane_keys text[], out spare_lanes bigint[], out spare_priorities smallint[]
+    out tids tid[], out bytes bigint, out lane_ids bigint[], out lane_keys text[],
+    out spare_lanes bigint[], out spare_priorities smallint[], out moved boolean
 )
 language plpgsql as $$
 declare
-    v_bound    bigint[];
-    v_c_turns  bigint[];       -- place of the turn, per candidate
-    v_c_tids   tid[];
-    v_c_ids    bigint[];
-    v_c_prios  smallint[];
-    v_spare    bigint[];       -- places of turns without candidate
-    v_over     bigint[];       -- lanes that may not start anything
-    v_paced    bigint[];       -- lanes with an interval
-    v_pace     record;
-    v_moved    bigint[] := '{}';
-    v_used     bigint[];
-    v_gone     bigint[];
+    v_bound   bigint[] := array(select t.id from task t where t.id = any (array_remove(p_bound, null)));
+    v_places  bigint[];        -- turns that have a task to start
+    v_tids    tid[];
+    v_ids     bigint[];
+    v_prios   smallint[];
+    v_idle    bigint[];        -- turns that have none
+    v_paced   bigint[];        -- lanes with an interval
+    v_more    record;
+    v_done    bigint[];
+    v_used    bigint[];
+    v_moved   bigint[] := '{}';
 begin
-    -- Bound turns want their own task; if it is gone they are free.
-    v_bound := array(select t.id from task t where t.id = any (array_remove(p_bound, null)));
-
-    with used as materialized (
-        select u.place, u.lane, u.priority, b.id as bound,
-            row_number() over (partition by u.lane, b.id is null order by u.place) as number
-        from unnest(p_lanes, p_priorities, p_bound) with ordinality u(lane, priority, task_id, place)
-        left join unnest(v_bound) b(id) on b.id = u.task_id
-    ),
-    wanted as materialized (
-        select g.lane, g.free, l.lim, l.key,
-            l.issued > l.lim or (l.halts and exists (select from halt h where h.lane = l.id)) as over,
-            l.interval_ms > 0 as paced
-        from (select s.lane, count(*) filter (where s.bound is null) as free from used s group by s.lane) g
-        join lane l on l.id = g.lane
-    ),
-    heads as materialized (
-        select w.lane, h.tid, h.id, h.priority, h.kind, row_number() over (partition by w.lane order by h.priority, h.id) as number
-        from wanted w
+    -- Free turns, and bound ones whose task is gone: the first tasks of the lane. In an ordered lane the head or nothing.
+    select array_agg(p.place) filter (where p.can_run), array_agg(p.tid) filter (where p.can_run), array_agg(p.id) filter (where p.can_run),
+        array_agg(p.priority) filter (where p.can_run), array_agg(p.place) filter (where p.id is null),
+        array_agg(p.lane) filter (where p.number = 1), array_agg(p.key) filter (where p.number = 1), array_agg(p.lane) filter (where p.number = 1 and p.paced)
+    into v_places, v_tids, v_ids, v_prios, v_idle, lane_ids, lane_keys, v_paced
+    from (
+        select g.lane, l.key, l.paced, p.place, p.tid, p.id, p.priority, p.number, p.id is not null and (p_kinds is null or p.kind = any (p_kinds)) as can_run
+        from (
+            select u.lane, array_agg(u.place) as places, count(*) as n
+            from unnest(p_lanes, p_bound) with ordinality u(lane, task_id, place)
+            where v_bound = '{}' or u.task_id is null or u.task_id <> all (v_bound)
+            group by u.lane
+        ) g
         cross join lateral (
-            select t.ctid as tid, t.id, t.priority, t.kind
-            from task t
-            where t.queue = p_queue
-              and t.lane = w.lane
-              and (p_kinds is null or w.lim = 1 or t.kind = any (p_kinds))
-              and t.id <> all (v_bound)
-            order by t.priority, t.id
-            limit case when w.over then 0 else w.free end
+            select n.key, n.lim, n.interval_ms > 0 as paced,
+                case when n.halts and exists (select from halt h where h.lane = n.id) then 0 else greatest(0, g.n - greatest(n.issued - n.lim, 0)) end as usable
+            from lane n
+            where n.id = g.lane
+            offset 0
+        ) l
+        cross join lateral (
+            select array_agg(t.ctid) as tids, array_agg(t.id) as ids, array_agg(t.priority) as priorities, array_agg(t.kind) as kinds
+            from (
+                select t.ctid, t.id, t.priority, t.kind
+                from task t
+                where t.queue = p_queue
+                  and t.lane = g.lane
+                  and (p_kinds is null or l.lim = 1 or t.kind = any (p_kinds))
+                  and (p_taken = '{}' or t.ctid <> all (p_taken))
+                  and (v_bound = '{}' or t.id <> all (v_bound))
+                order by t.priority, t.id
+                limit l.usable
+            ) t
         ) h
-        where w.free > 0
-    ),
-    pairs as materialized (
-        select s.place, s.lane, w.over, w.paced, coalesce(h.tid, b.tid) as tid, coalesce(h.id, b.id) as id, coalesce(h.priority, b.priority) as priority,
-            p_kinds is null or coalesce(h.kind, b.kind) = any (p_kinds) as can_run
-        from used s
-        join wanted w on w.lane = s.lane
-        left join heads h on s.bound is null and h.lane = s.lane and h.number = s.number
-        left join lateral (
-            select t.ctid as tid, t.id, t.priority, t.kind
-            from task t
-            where t.id = s.bound
-              and not w.over
-        ) b on s.bound is not null
-    )
-    select
-        (select array_agg(p.place order by p.place) from pairs p where p.id is not null and p.can_run),
-        (select array_agg(p.tid order by p.place) from pairs p where p.id is not null and p.can_run),
-        (select array_agg(p.id order by p.place) from pairs p where p.id is not null and p.can_run),
-        (select array_agg(p.priority order by p.place) from pairs p where p.id is not null and p.can_run),
-        (select array_agg(p.place order by p.place) from pairs p where p.id is null),
-        (select array_agg(w.lane) from wanted w where w.over),
-        (select array_agg(w.lane) from wanted w where w.paced and not w.over),
-        (select array_agg(w.lane) from wanted w),
-        (select array_agg(w.key) from wanted w)
-    into v_c_turns, v_c_tids, v_c_ids, v_c_prios, v_spare, v_over, v_paced, lane_ids, lane_keys;
+        cross join lateral unnest(g.places, h.tids, h.ids, h.priorities, h.kinds) with ordinality p(place, tid, id, priority, kind, number)
+    ) p;
+
+    -- Bound turns: their own task.
+    if v_bound <> '{}' then
+        select array_agg(p.place) filter (where p.can_run) as places, array_agg(p.tid) filter (where p.can_run) as tids, array_agg(p.id) filter (where p.can_run) as ids,
+            array_agg(p.priority) filter (where p.can_run) as prios, array_agg(p.place) filter (where p.over) as idle,
+            array_agg(p.lane) as lanes, array_agg(p.key) as keys, array_agg(p.lane) filter (where p.paced) as paced
+        into v_more
+        from (
+            select b.place, b.lane, l.key, l.paced, l.over, t.ctid as tid, t.id, t.priority, not l.over and (p_kinds is null or t.kind = any (p_kinds)) as can_run
+            from unnest(p_lanes, p_bound) with ordinality b(lane, task_id, place)
+            cross join lateral (
+                select n.key, n.interval_ms > 0 as paced, n.issued > n.lim or n.halts and exists (select from halt h where h.lane = n.id) as over
+                from lane n
+                where n.id = b.lane
+                offset 0
+            ) l
+            cross join lateral (select t.ctid, t.id, t.priority, t.kind from task t where t.id = b.task_id offset 0) t
+        ) p;
+        v_places := v_more.places || v_places;
+        v_tids := v_more.tids || v_tids;
+        v_ids := v_more.ids || v_ids;
+        v_prios := v_more.prios || v_prios;
+        v_idle := v_idle || v_more.idle;
+        lane_ids := lane_ids || v_more.lanes;
+        lane_keys := lane_keys || v_more.keys;
+        v_paced := v_paced || v_more.paced;
+    end if;
 
     if v_paced is not null then
-        select * into v_pace from pace(p_queue, v_paced, v_c_turns, p_turns, p_priorities, p_lanes, p_bound, p_now);
-        v_spare := array(select place from unnest(v_spare) place where place <> all (v_pace.done));
-        select array_agg(u.place), array_agg(u.tid), array_agg(u.id), array_agg(u.priority)
-        into v_c_turns, v_c_tids, v_c_ids, v_c_prios
-        from unnest(v_c_turns, v_c_tids, v_c_ids, v_c_prios) u(place, tid, id, priority)
-        where u.place <> all (v_pace.done);
+        v_done := pace(p_queue, v_paced, v_places, p_turns, p_priorities, p_lanes, p_bound, p_now);
+        v_idle := array(select place from unnest(v_idle) place where place <> all (v_done));
+        select array_agg(u.place), array_agg(u.tid), array_agg(u.id), array_agg(u.priority) into v_places, v_tids, v_ids, v_prios
+        from unnest(v_places, v_tids, v_ids, v_prios) u(place, tid, id, priority)
+        where u.place <> all (v_done);
     end if;
 
     if p_contested then
-        -- Bound turns keep their place; free ones whose lane has only less urgent tasks make room.
         v_moved := array(
             select u.place
-            from unnest(v_c_turns, v_c_prios) u(place, priority)
-            where u.priority > p_priorities[u.place] and p_bound[u.place] is null
+            from unnest(v_places, v_prios) u(place, priority)
+            where u.priority > p_priorities[u.place]
+              and p_bound[u.place] is null
         );
-        if v_moved <> '{}' then
-            delete from turn where ctid = any (array(select p_turns[place] from unnest(v_moved) place));
-            insert into turn (queue, priority, lane)
-            select p_queue, u.priority, p_lanes[u.place]
-            from unnest(v_c_turns, v_c_prios) u(place, priority)
-            where u.place = any (v_moved)
-            order by u.place;
-        end if;
+    end if;
+    moved := v_moved <> '{}';
+    if moved then
+        delete from turn where ctid = any (array(select p_turns[place] from unnest(v_moved) place));
+        insert into turn (queue, priority, lane)
+        select p_queue, u.priority, p_lanes[u.place]
+        from unnest(v_places, v_prios) u(place, priority)
+        where u.place = any (v_moved)
+        order by u.place;
+        select array_agg(u.place), array_agg(u.tid), array_agg(u.id) into v_places, v_tids, v_ids
+        from unnest(v_places, v_tids, v_ids) u(place, tid, id)
+        where u.place <> all (v_moved);
     end if;
 
-    select coalesce(array_agg(l.tid), '{}'), coalesce(sum(l.size), 0), array_agg(l.id) into tids, bytes, v_used
+    select coalesce(array_agg(t.ctid), '{}'), coalesce(sum(t.size), 0), array_agg(t.id) into tids, bytes, v_used
     from (
-        select t.ctid as tid, t.id, t.size
+        select t.ctid, t.size, t.id
         from task t
-        where t.ctid = any (array(select u.tid from unnest(v_c_tids, v_c_turns) u(tid, place) where u.place <> all (v_moved)))
-          and t.id = any (v_c_ids)       -- the place may have been given to another task since it was read
+        where t.ctid = any (v_tids)
+          and t.id = any (v_ids)       -- the place may have been given to another task since it was read
         for update skip locked
-    ) l;
+    ) t;
 
-    -- Turns that got their task leave the line; in hand they are simply used. The others stay.
-    v_used := array(select u.place from unnest(v_c_turns, v_c_ids) u(place, id) where u.id = any (v_used));
-    delete from turn where ctid = any (array(select p_turns[place] from unnest(v_used) place));
-    insert into turn (queue, priority, lane)
-    select p_queue, p_priorities[place], p_lanes[place]
-    from unnest(v_c_turns) place
-    where p_turns[place] is null
-      and place <> all (v_used)
-      and place <> all (v_moved);
-
-    if v_spare is not null and v_spare <> '{}' then
-        -- Only lanes that show no task at all, or may not start one; tasks of kinds that we cannot run count as shown.
-        v_gone := array(
-            select place
-            from unnest(v_spare) place
-            where p_lanes[place] = any (v_over)
-               or not exists (select from task t where t.queue = p_queue and t.lane = p_lanes[place] and t.ctid <> all (tids))
-        );
+    -- Turns that got their task leave the line; in hand they are simply used. The others stay, or go into it.
+    if cardinality(v_used) = cardinality(v_ids) then
+        v_used := v_places;
+    else
+        v_used := array(select u.place from unnest(v_places, v_ids) u(place, id) where u.id = any (v_used));
         insert into turn (queue, priority, lane)
         select p_queue, p_priorities[place], p_lanes[place]
-        from unnest(v_spare) place
+        from unnest(v_places) place
         where p_turns[place] is null
-          and place <> all (v_gone);
-        delete from turn where ctid = any (array(select p_turns[place] from unnest(v_gone) place));
-        spare_lanes := array(select p_lanes[place] from unnest(v_gone) place);
-        spare_priorities := array(select p_priorities[place] from unnest(v_gone) place);
+          and place <> all (v_used);
+    end if;
+    delete from turn where ctid = any (array(select p_turns[place] from unnest(v_used) place));
+
+    if v_idle is not null and v_idle <> '{}' then
+        if p_kinds is not null then
+            -- A lane that has only tasks which others can run is not empty.
+            v_done := array(
+                select place
+                from unnest(v_idle) place
+                where exists (select from task t where t.queue = p_queue and t.lane = p_lanes[place] and t.ctid <> all (tids) and t.ctid <> all (p_taken))
+                  and exists (select from lane l where l.id = p_lanes[place] and l.issued <= l.lim)
+            );
+            insert into turn (queue, priority, lane)
+            select p_queue, p_priorities[place], p_lanes[place]
+            from unnest(v_done) place
+            where p_turns[place] is null;
+            v_idle := array(select place from unnest(v_idle) place where place <> all (v_done));
+        end if;
+        delete from turn where ctid = any (array(select p_turns[place] from unnest(v_idle) place));
+        spare_lanes := array(select p_lanes[place] from unnest(v_idle) place);
+        spare_priorities := array(select p_priorities[place] from unnest(v_idle) place);
     end if;
 end $$;
 

@@ -115,7 +115,7 @@ begin
     where e.verdict = 'later';
 
     insert into failure (task_id, attempt, at, error)
-    select e.id, e.attempt + 1, p_now, e.report
+    select e.id, e.attempt + 1, p_now, coalesce(e.report, 'failed')
     from unnest(p_ends) e
     where e.verdict = 'later'
       and e.outcome = 'retry';

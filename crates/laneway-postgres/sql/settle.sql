@@ -1,5 +1,6 @@
--- Settles attempts: one entry per task in parallel arrays; a task id of null stands for "every task of this lease that is
--- not yet settled has completed, without a result".
+-- Settles attempts: one entry per task in parallel arrays. A task id of null stands for "every task of this lease has
+-- completed, without a result"; p_ids then holds their ids, sorted, from p_delays + 1 on. Such an entry is answered with
+-- `apart`, and nothing is done, when the lease is not what it says: the caller then settles its tasks one by one.
 --
 -- 1 lock the leases, 2 look in a new statement what is already settled, 3 record, 4 close leases. A lease that is gone, or
 -- shows another token or session, makes the verdict `stale`; a task that was settled before, `already`; neither changes
@@ -16,6 +17,7 @@ create or replace function settle_all(
     p_delays   bigint[],
     p_reports  text[],
     p_results  text[],
+    p_ids      bigint[],
     out verdicts text[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[]
 )
 language plpgsql as $$
@@ -39,10 +41,12 @@ begin
     -- Whole leases of plain successes, the ordinary case, go into history as they are.
     v_plain := array(
         select l.id
-        from unnest(p_leases, p_tokens, p_tasks) i(lease, token, task)
-        join lease l on l.id = i.lease and l.token = i.token
+        from unnest(p_leases, p_tokens, p_tasks, p_delays) i(lease, token, task, at)
+        cross join lateral (select * from lease l where l.id = i.lease offset 0) l
         where i.task is null
+          and l.token = i.token
           and l.id = any (v_locked)
+          and l.task_ids = p_ids[i.at + 1 : i.at + l.tasks]
           and l.attempts is null
           and l.crashes is null
           and l.parent_ids is null
@@ -72,8 +76,8 @@ begin
         select i.*
         from unnest(p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results)
             with ordinality i(lease, token, task, outcome, delay_ms, report, result, place)
-        where i.lease = any (v_locked)
-          and i.lease <> all (v_plain)
+        where i.task is not null
+          and i.lease = any (v_locked)
     ),
     open as materialized (
         select l.id as lease, l.token, l.queue, l.claimed_at, t.*
@@ -85,13 +89,10 @@ begin
           and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
     ),
     chosen as materialized (
-        select distinct on (m.id) m.*
-        from (
-            select o.*, i.outcome, i.delay_ms, i.report, i.result, i.place from open o join item i on i.lease = o.lease and i.task = o.id and i.token = o.token
-            union all
-            select o.*, 'completed', null, null, null, i.place from open o join item i on i.lease = o.lease and i.task is null and i.token = o.token
-        ) m
-        order by m.id, m.place
+        select distinct on (o.id) o.*, i.outcome, i.delay_ms, i.report, i.result, i.place
+        from open o
+        join item i on i.lease = o.lease and i.task = o.id and i.token = o.token
+        order by o.id, i.place
     )
     select
         array_agg(row(c.id, coalesce(c.lane, 0), c.enqueued_at, c.ready_at, c.parent_id, coalesce(c.size, octet_length(c.payload::text)),
@@ -105,9 +106,10 @@ begin
 
     verdicts := array(
         select case
-            when i.lease = any (v_plain) then 'completed'
+            when i.task is null and i.lease = any (v_plain) then 'completed'
+            when i.task is null and s.token = i.token then 'apart'
             when e.verdict is not null then e.verdict
-            when s.token = i.token and (i.task is null or i.task = any (s.task_ids)) then 'already'
+            when s.token = i.token and i.task = any (s.task_ids) then 'already'
             when p_again and s.id is null and w.session is not null then 'already'
             else 'stale'
         end
@@ -216,7 +218,7 @@ begin
     end if;
     select * into v_settled
     from settle_all(settle.session, false, array[settle.lease], array[settle.token], array[settle.task], array[settle.outcome],
-        array[greatest(extract(epoch from settle.delay) * 1000, 0)::bigint], array[left(coalesce(settle.error, settle.outcome), 65536)], array[settle.result::text]);
+        array[greatest(extract(epoch from settle.delay) * 1000, 0)::bigint], array[left(settle.error, 65536)], array[settle.result::text], '{}');
     perform put_back(v_settled.hand_queues, v_settled.hand_lanes, v_settled.hand_priorities);
     perform hint(v_settled.hand_queues || array(
         select t.queue from task t where t.id = settle.task

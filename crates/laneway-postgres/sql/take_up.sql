@@ -5,11 +5,12 @@
 -- The lane is locked even when nothing is to be issued: otherwise a turn that is being retired elsewhere, on the
 -- ground that the lane is empty, would leave this mark's task without any turn.
 --
--- Marks from p_after on, at most p_max. Returns the id of the last mark that was seen, null when none was there.
-create or replace function take_up(p_queue text, p_after bigint, p_max int) returns bigint
+-- Marks behind p_after (priority and id), at most p_max. Returns the last one that was seen, null when none was there.
+create or replace function take_up(p_queue text, p_after bigint[], p_max int) returns bigint[]
 language plpgsql as $$
 declare
     v_marks      bigint[];
+    v_tids       tid[];
     v_mark_lanes bigint[];
     v_counts     int[];
     v_limits     int[];
@@ -18,14 +19,14 @@ declare
     v_locked     bigint[];
     v_done       bigint[];
 begin
-    select array_agg(m.id), array_agg(m.lane), array_agg(m.n), array_agg(m.lim), array_agg(m.priority), array_agg(m.key)
-    into v_marks, v_mark_lanes, v_counts, v_limits, v_priorities, v_keys
+    select array_agg(m.id), array_agg(m.ctid), array_agg(m.lane), array_agg(m.n), array_agg(m.lim), array_agg(m.priority), array_agg(m.key)
+    into v_marks, v_tids, v_mark_lanes, v_counts, v_limits, v_priorities, v_keys
     from (
-        select id, lane, n, lim, priority, key
+        select id, ctid, lane, n, lim, priority, key
         from mark
         where queue = p_queue
-          and id > p_after
-        order by id
+          and (priority, id) > (p_after[1]::smallint, p_after[2])
+        order by priority, id
         limit p_max
         for update skip locked
     ) m;
@@ -59,10 +60,23 @@ begin
     );
 
     v_done := issue_turns(p_queue, v_locked, v_marks, v_mark_lanes, v_counts, v_limits, v_priorities);
+    -- Marks are never updated, and these are locked by us.
     delete from mark
-    where queue = p_queue
-      and id = any (v_done);
-    return v_marks[cardinality(v_marks)];
+    where ctid = any (array(select m.tid from unnest(v_marks, v_tids) m(id, tid) where m.id = any (v_done)));
+    return array[v_priorities[cardinality(v_marks)], v_marks[cardinality(v_marks)]];
+end $$;
+
+-- Takes up marks until p_max turns are in line or no mark is left.
+create or replace function take_up_all(p_queue text, p_max int) returns void
+language plpgsql as $$
+declare
+    v_after bigint[] := array[-32768, 0];
+begin
+    loop
+        v_after := take_up(p_queue, v_after, 500);
+        exit when v_after is null
+            or (select count(*) >= p_max from (select from turn t where t.queue = p_queue limit p_max) t);
+    end loop;
 end $$;
 
 -- Issues turns for the marks of lanes that the caller has locked, and returns the marks that are dealt with.
@@ -81,43 +95,34 @@ declare
     v_late      bigint[];
     v_waiting   bigint[] := '{}';
 begin
-    select
-        array_agg(g.lane order by g.first),
-        array_agg(case
-            when g.halted then 0
-            -- A higher limit: those already in the lane, whose marks are gone, want turns too.
-            when g.new_lim > g.lim then least(greatest(g.new_lim - g.issued, 0), greatest(g.n, g.backlog))
-            else least(greatest(g.new_lim - g.issued, 0), g.n)
-        end order by g.first),
-        array_agg(g.priority order by g.first),
-        array_agg(g.new_lim order by g.first),
-        array_agg(greatest(g.slowest, g.least_urgent) order by g.first)
+    select array_agg(g.lane), array_agg(t.turns), array_agg(g.priority), array_agg(t.lim), array_agg(greatest(l.slowest, g.least_urgent))
     into v_ids, v_issue, v_new, v_lims, v_slowest
     from (
-        select
-            m.lane, min(m.id) as first, sum(m.n) as n, min(m.priority) as priority, max(m.priority) as least_urgent,
-            l.lim, l.issued, l.slowest, n.new_lim,
-            l.halts and exists (select from halt h where h.lane = m.lane) as halted,
-            case when n.new_lim > l.lim then (
-                select count(*) from (
-                    select from task t where t.queue = p_queue and t.lane = m.lane limit greatest(n.new_lim - l.issued, 0)
-                ) b
-            ) end as backlog
-        from unnest(p_marks, p_lanes, p_counts, p_priorities) m(id, lane, n, priority)
-        join lane l on l.id = m.lane
-        cross join lateral (
-            select case when l.own then l.lim else coalesce((
-                select u.lim
-                from unnest(p_lanes, p_limits) with ordinality u(lane, lim, place)
-                where u.lane = m.lane
-                  and u.lim is not null
-                order by u.place desc
-                limit 1
-            ), l.lim) end as new_lim
-        ) n
+        select m.lane, sum(m.n)::int as n, min(m.priority) as priority, max(m.priority) as least_urgent,
+            (array_agg(m.lim order by m.id desc) filter (where m.lim is not null))[1] as lim
+        from unnest(p_marks, p_lanes, p_counts, p_limits, p_priorities) m(id, lane, n, lim, priority)
         where m.lane = any (p_locked)
-        group by m.lane, l.id, n.new_lim
-    ) g;
+        group by m.lane
+        order by min(m.id)
+    ) g
+    cross join lateral (
+        select l.lim, l.issued, l.slowest, l.own, l.halts and exists (select from halt h where h.lane = l.id) as halted
+        from lane l
+        where l.id = g.lane
+        offset 0
+    ) l
+    cross join lateral (
+        select n.lim, case
+            when l.halted then 0
+            -- A higher limit: tasks already in the lane, whose marks are gone, want turns too.
+            when n.lim > l.lim then least(greatest(n.lim - l.issued, 0), greatest(g.n, (
+                select count(*)::int
+                from (select from task t where t.queue = p_queue and t.lane = g.lane limit greatest(n.lim - l.issued, 0)) backlog
+            )))
+            else least(greatest(n.lim - l.issued, 0), g.n)
+        end as turns
+        from (select case when l.own then l.lim else coalesce(g.lim, l.lim) end as lim) n
+    ) t;
     if v_ids is null then
         return '{}';
     end if;

@@ -16,8 +16,13 @@ use crate::bounds::NUMBERS;
 use crate::error::{is_data_error, translate};
 use crate::store::PostgresStore;
 
+/// What `settle.sql` says of a whole lease that it has left alone.
+const APART: &str = "apart";
 /// Separates the kinds of one claim; names cannot contain it.
 const UNIT_SEPARATOR: &str = "\x1f";
+
+/// Ids in one row of `ended_plain` lie within this of each other.
+const HISTORY_SPAN: i64 = 16_384;
 
 /// An outcome as `settle.sql` takes it.
 pub(crate) struct Wire {
@@ -58,7 +63,8 @@ pub(crate) fn verdict(text: &str) -> Verdict {
     }
 }
 
-/// Settles as parallel arrays. A lease whose tasks have all completed plainly is one entry without a task.
+/// Settles as parallel arrays. A lease whose tasks have all completed plainly is one entry without a task; its ids are
+/// in `ids`, and its `delays` says where they begin.
 #[derive(Default)]
 struct Entries {
     leases: Vec<i64>,
@@ -68,21 +74,27 @@ struct Entries {
     delays: Vec<i64>,
     reports: Vec<Option<String>>,
     results: Vec<Option<String>>,
+    ids: Vec<i64>,
     /// Per settle of the request the entry that answers it.
     entry_of: Vec<usize>,
 }
 
 impl Entries {
-    fn of(settles: &[Settle]) -> Self {
-        let whole = whole_leases(settles);
+    /// `shorten`: whether whole leases become one entry.
+    fn of(settles: &[Settle], shorten: bool) -> Self {
+        let whole = if shorten { whole_leases(settles) } else { HashMap::new() };
         let mut entries = Self::default();
         let mut entry_of_lease = HashMap::new();
         for settle in settles {
             let lease = settle.lease.id;
-            let entry = if whole.contains_key(&lease) {
-                *entry_of_lease.entry(lease).or_insert_with(|| entries.push(settle, None))
-            } else {
-                entries.push(settle, Some(settle.task))
+            let entry = match whole.get(&lease) {
+                Some(tasks) => *entry_of_lease.entry(lease).or_insert_with(|| {
+                    let entry = entries.push(settle, None);
+                    entries.delays[entry] = entries.ids.len() as i64;
+                    entries.ids.extend(tasks.iter().map(|task| task.0));
+                    entry
+                }),
+                None => entries.push(settle, Some(settle.task)),
             };
             entries.entry_of.push(entry);
         }
@@ -102,7 +114,7 @@ impl Entries {
     }
 }
 
-/// Leases of which every task is settled as completed without a result.
+/// Leases of which every task is settled as completed without a result, with their tasks in order.
 fn whole_leases(settles: &[Settle]) -> HashMap<LeaseId, Vec<TaskId>> {
     let mut plain: HashMap<LeaseId, (LeaseRef, Vec<TaskId>)> = HashMap::new();
     for settle in settles {
@@ -196,7 +208,7 @@ impl PostgresStore {
         client: &impl GenericClient,
         request: &Advance,
     ) -> Result<Advanced, tokio_postgres::Error> {
-        let entries = Entries::of(&request.settles);
+        let entries = Entries::of(&request.settles, !request.again);
         let starts: Vec<_> = request
             .claims
             .iter()
@@ -206,8 +218,8 @@ impl PostgresStore {
         let from_start = wishes.bounds.is_none() || request.scan == Scan::Full;
         let text = format!(
             "select * from {}.advance(p_session => $1, p_number => $2, p_again => $3, p_leases => $4, p_tokens => $5, \
-             p_tasks => $6, p_outcomes => $7, p_delays => $8, p_reports => $9, p_results => $10, p_queues => $11, \
-             p_maxes => $12, p_kinds => $13, p_alone => $14, p_bounds => $15)",
+             p_tasks => $6, p_outcomes => $7, p_delays => $8, p_reports => $9, p_results => $10, p_ids => $11, \
+             p_queues => $12, p_maxes => $13, p_kinds => $14, p_alone => $15, p_bounds => $16)",
             self.schema
         );
         let rows = client
@@ -224,6 +236,7 @@ impl PostgresStore {
                     (&entries.delays, Type::INT8_ARRAY),
                     (&entries.reports, Type::TEXT_ARRAY),
                     (&entries.results, Type::TEXT_ARRAY),
+                    (&entries.ids, Type::INT8_ARRAY),
                     (&wishes.queues, Type::TEXT_ARRAY),
                     (&wishes.maxes, Type::INT4_ARRAY),
                     (&wishes.kinds, Type::TEXT_ARRAY),
@@ -242,9 +255,20 @@ impl PostgresStore {
         claimed.sort_by_key(|claimed| {
             (order.get(&claimed.task.queue).copied().unwrap_or(0), claimed.task.priority, claimed.task.id)
         });
-        let settled = std::iter::zip(&request.settles, &entries.entry_of)
+        let mut settled: Vec<_> = std::iter::zip(&request.settles, &entries.entry_of)
             .map(|(settle, entry)| Settled { task: settle.task, verdict: verdict(&answer.verdicts[*entry]) })
             .collect();
+        let apart: Vec<_> =
+            (0..settled.len()).filter(|place| answer.verdicts[entries.entry_of[*place]] == APART).collect();
+        if !apart.is_empty() {
+            // A lease that is not as whole as it looked: its tasks one by one, without claiming more.
+            let settles = apart.iter().map(|place| request.settles[*place].clone()).collect();
+            let single = Advance { settles, claims: vec![], again: true, ..request.clone() };
+            let answers = Box::pin(self.try_advance(client, &single)).await?.settled;
+            for (place, answer) in std::iter::zip(apart, answers) {
+                settled[place] = answer;
+            }
+        }
         Ok(Advanced {
             settled: first_counts(settled),
             claimed,
@@ -330,10 +354,14 @@ fn read_lease(row: &Row) -> Vec<Claimed> {
     let queue: QueueName = stored_name(row.get("queue"));
     let keys = lookup(row.get("lane_ids"), row.get("lane_keys"));
     let bodies = lookup(row.get("body_ids"), row.get("bodies"));
+    // Plain tasks with ids close together: history takes the whole lease as it is.
+    let is_close =
+        ids.iter().max().zip(ids.iter().min()).is_some_and(|(last, first)| last - first < HISTORY_SPAN);
+    let is_plain = is_close && attempts.is_none() && crashes.is_none() && parents.is_none();
     let lease = LeaseRef {
         id: LeaseId(row.get("lease_id")),
         token: LeaseToken(row.get("token")),
-        tasks: ids.len() as u32,
+        tasks: if is_plain { ids.len() as u32 } else { 0 },
     };
     let number =
         |column: &Option<Vec<i16>>, place: usize, default: i16| column.as_ref().map_or(default, |c| c[place]);

@@ -335,7 +335,7 @@ impl Store for PostgresStore {
             "requested" => Ok(Cancel::Requested),
             "not_found" => Ok(Cancel::NotFound),
             "busy" => Err(StoreError::Busy { what: format!("task {task}") }),
-            ended => Ok(Cancel::Ended(look::state(ended))),
+            ended => Ok(Cancel::Ended(look::state(ended.trim_start_matches("ended_")))),
         }
     }
 

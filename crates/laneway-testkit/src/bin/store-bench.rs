@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use laneway_core::{
-    Advance, Capacity, Json, Kind, Lane, LaneKey, LaneLimit, NewTask, Outcome, QueueName, Registration, SessionId, Store,
+    Advance, Capacity, Json, Kind, Lane, LaneKey, LaneLimit, NewTask, Outcome, QueueName, Registration,
+    SessionId, Store,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
@@ -41,15 +42,21 @@ struct Options {
 
 impl Options {
     fn parse() -> Result<Self, String> {
-        let mut options =
-            Self { json: false, stores: vec!["postgres".into(), "sqlite".into()], tasks: 100_000, only: None };
+        let mut options = Self {
+            json: false,
+            stores: vec!["postgres".into(), "sqlite".into()],
+            tasks: 100_000,
+            only: None,
+        };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{argument} wants a value"));
             match argument.as_str() {
                 "--json" => options.json = true,
                 "--store" => options.stores = vec![value()?],
-                "--tasks" => options.tasks = value()?.parse().map_err(|_| "--tasks wants a number".to_owned())?,
+                "--tasks" => {
+                    options.tasks = value()?.parse().map_err(|_| "--tasks wants a number".to_owned())?
+                }
                 "--only" => options.only = Some(value()?),
                 other => {
                     return Err(format!(
@@ -118,7 +125,10 @@ fn tasks(n: usize, spread: Spread) -> Vec<NewTask> {
     let kind = Kind::new("bench.noop").expect("a valid name");
     (0..n)
         .map(|number| {
-            let text = format!(r#"{{"number":{number},"to":"somebody@example.org","subject":"{:064x}"}}"#, number * 7919);
+            let text = format!(
+                r#"{{"number":{number},"to":"somebody@example.org","subject":"{:064x}"}}"#,
+                number * 7919
+            );
             let task = NewTask::new(kind.clone(), Json::trusted(text));
             match spread {
                 Spread::Free => task,
@@ -262,7 +272,9 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
         }
         let (database, store) = fresh(&cluster).await?;
         let holder = database.connect().await?;
-        holder.batch_execute("begin isolation level repeatable read; select count(*) from laneway.task").await?;
+        holder
+            .batch_execute("begin isolation level repeatable read; select count(*) from laneway.task")
+            .await?;
         let times = rounds(&store, n, spread).await?;
         report.rate(&format!("{key}_first_per_s"), n / ROUNDS, times[0]);
         report.rate(&format!("{key}_last_per_s"), n / ROUNDS, times[ROUNDS - 1]);
@@ -290,14 +302,19 @@ struct Usage {
 impl Usage {
     async fn read(database: &Database) -> Result<Self, Failure> {
         // Ids are handed out to writing transactions only; this look uses one up itself.
-        let text = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8, pg_current_xact_id()::text::float8";
+        let text =
+            "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8, pg_current_xact_id()::text::float8";
         let row = database.connect().await?.query_one(text, &[]).await?;
         Ok(Self { wal: row.get(0), transactions: row.get(1) })
     }
 }
 
 /// Each caller has a connection of its own and commits every task by itself.
-async fn enqueue_own_transactions(database: &Database, store: &Arc<dyn Store>, n: usize) -> Result<Duration, Failure> {
+async fn enqueue_own_transactions(
+    database: &Database,
+    store: &Arc<dyn Store>,
+    n: usize,
+) -> Result<Duration, Failure> {
     assert_eq!(store.name(), "postgres");
     let mut connections = vec![];
     for _ in 0..CALLERS {
@@ -329,7 +346,8 @@ async fn floor(database: &Database, n: usize) -> Result<(Duration, Duration), Fa
              create unique index on bare (id);",
         )
         .await?;
-    let payloads: Vec<_> = tasks(n, Spread::Free).iter().map(|task| task.payload.as_str().to_owned()).collect();
+    let payloads: Vec<_> =
+        tasks(n, Spread::Free).iter().map(|task| task.payload.as_str().to_owned()).collect();
     let insert = connection
         .prepare(
             "insert into bare (id, lane, enqueued_at, size, queue, kind, payload, priority, attempt, max_attempts, crashes, depth)
@@ -349,7 +367,9 @@ async fn floor(database: &Database, n: usize) -> Result<(Duration, Duration), Fa
              )) returning id, kind, payload",
         )
         .await?;
-    connection.batch_execute("set enable_seqscan = off; set enable_sort = off; set enable_bitmapscan = off").await?;
+    connection
+        .batch_execute("set enable_seqscan = off; set enable_sort = off; set enable_bitmapscan = off")
+        .await?;
     let begun = Instant::now();
     while !connection.query(&delete, &[]).await?.is_empty() {}
     Ok((inserted, begun.elapsed()))
@@ -359,7 +379,9 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
     let n = report.options.tasks;
     let directory = tempfile::tempdir()?;
     let open = async |name: &str| -> Result<Arc<dyn Store>, Failure> {
-        Ok(Arc::new(SqliteStore::open(SqliteOptions::new(directory.path().join(name))).await?))
+        let store: Arc<dyn Store> =
+            Arc::new(SqliteStore::open(SqliteOptions::new(directory.path().join(name))).await?);
+        Ok(store)
     };
     for (key, spread, claim, part) in DRAINS {
         if !report.wants(key) {
