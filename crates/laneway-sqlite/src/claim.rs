@@ -76,7 +76,7 @@ pub(crate) fn claim(
         if claim.max == 0 || !queue::is_open(step.db, queue)? {
             continue;
         }
-        let mut taken = Picker::new(step, claim, queue)?.pick(step, &mut leases)?;
+        let mut taken = Picker::new(step, claim, queue, number)?.pick(step, &mut leases)?;
         taken.sort_unstable_by_key(|(_, task)| (task.priority, task.id));
         claimed.extend(taken);
     }

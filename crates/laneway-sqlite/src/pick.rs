@@ -1,8 +1,8 @@
 //! Chooses the tasks of one claim: turns in line order, each with the head of its lane, merged with tasks that have
 //! no lane.
 //!
-//! Lower priority numbers go first; within one priority turns and lane-less tasks alternate, a turn first. A
-//! claim takes as many as it may. The line shows only turns that can start (`line.rs`), so a turn is passed over for
+//! Lower priority numbers go first; within one priority turns and lane-less tasks alternate. What begins alternates with
+//! the advances, so that a worker with a single slot serves both. A claim takes as many as it may. The line shows only turns that can start (`line.rs`), so a turn is passed over for
 //! one reason alone: the caller does not run the kind of its task.
 
 use std::cmp::Reverse;
@@ -121,11 +121,13 @@ pub(crate) struct Picker<'a> {
     lanes: HashMap<i64, LaneRow>,
     /// Lanes that started something and now rest.
     resting: HashSet<i64>,
+    /// What begins at a priority that has both.
+    turns_begin: bool,
 }
 
 impl<'a> Picker<'a> {
-    /// Reads what has no lane; the line is read as far as it is needed.
-    pub(crate) fn new(step: &Step<'_>, claim: &'a Claim, queue: i64) -> rusqlite::Result<Self> {
+    /// Reads what has no lane; the line is read as far as it is needed. `number` is the advance's.
+    pub(crate) fn new(step: &Step<'_>, claim: &'a Claim, queue: i64, number: u64) -> rusqlite::Result<Self> {
         let kinds = match &claim.kinds {
             Kinds::All => None,
             Kinds::Only(kinds) => Some(row::json_array(kinds)),
@@ -146,6 +148,7 @@ impl<'a> Picker<'a> {
             next: None,
             lanes: HashMap::new(),
             resting: HashSet::new(),
+            turns_begin: number % 2 == 1,
         })
     }
 
@@ -156,13 +159,13 @@ impl<'a> Picker<'a> {
         leases: &mut Leases,
     ) -> rusqlite::Result<Vec<(i64, Task)>> {
         let mut taken = Vec::new();
-        let mut last_turn_at = None;
+        let mut last = None;
         while taken.len() < self.claim.max as usize {
             if self.next.is_none() {
                 self.next = self.next_turn(step)?;
             }
-            let Some(candidate) = self.choose(last_turn_at) else { break };
-            last_turn_at = candidate.turn.map(|_| candidate.priority);
+            let Some(candidate) = self.choose(last) else { break };
+            last = Some((candidate.priority, candidate.turn.is_some()));
             taken.push(self.take(step, leases, candidate)?);
         }
         // A lane with one turn has none left in the line.
@@ -172,9 +175,13 @@ impl<'a> Picker<'a> {
     }
 
     /// The more urgent of the next turn and the next lane-less task; at the same priority they alternate.
-    fn choose(&mut self, last_turn_at: Option<i64>) -> Option<Candidate> {
+    /// `last` is the priority of the last choice, and whether it was a turn.
+    fn choose(&mut self, last: Option<(i64, bool)>) -> Option<Candidate> {
         let turn_goes = match (&self.next, self.free.front()) {
-            (Some(turn), Some(free)) if turn.priority == free.priority => last_turn_at != Some(turn.priority),
+            (Some(turn), Some(free)) if turn.priority == free.priority => match last {
+                Some((priority, was_turn)) if priority == turn.priority => !was_turn,
+                _ => self.turns_begin,
+            },
             (Some(turn), Some(free)) => turn.priority < free.priority,
             (turn, _) => turn.is_some(),
         };
