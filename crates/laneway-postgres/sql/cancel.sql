@@ -36,7 +36,8 @@ begin
         elsif v_place = 'ended' then
             return 'ended_' || v_state;
         elsif v_place = 'lease' then
-            perform from lease l where l.id = v_lease for update;
+            -- An update and not only a lock: a settle with an older snapshot, which cannot see the request, must fail.
+            update lease l set number = l.number where l.id = v_lease;
             if found and not exists (select from settled s where s.lease_id = v_lease and p_task = any (s.task_ids)) then
                 insert into cancel_request (task_id, at) values (p_task, clock()) on conflict do nothing;
                 return 'requested';
@@ -51,7 +52,7 @@ begin
         if v_place in ('task', 'later') and v_row.id is not null then
             v_ends := array[row(v_row.id, v_row.lane, v_row.enqueued_at, v_row.ready_at, v_row.parent_id, v_row.size, v_row.priority, v_row.attempt,
                 v_row.max_attempts, v_row.crashes, v_row.depth, v_row.queue, v_row.kind, v_row.payload, v_row.extra, null, 'cancelled', 'cancelled',
-                null, null, null)::ending];
+                null, null, null, null)::ending];
             perform record_history(v_ends, clock());
             if v_row.holds_turn then
                 perform put_back(array[v_row.queue], array[v_row.lane], array[v_row.priority]);

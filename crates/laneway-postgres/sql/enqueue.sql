@@ -82,7 +82,10 @@ end $$;
 create or replace function hint_enqueued(p_ids bigint[], p_queues text[], p_delays_ms bigint[], p_dues timestamptz[]) returns void
 language plpgsql as $$
 begin
-    if current_setting('transaction_isolation') = 'read committed' and not exists (select from sleeper) then
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform hint(array(select distinct q from unnest(p_queues) q));   -- an old snapshot cannot tell who oversleeps
+        return;
+    elsif not exists (select from sleeper) then
         return;
     end if;
     perform hint(array(
@@ -144,7 +147,7 @@ declare
     v_extra jsonb;
 begin
     perform check_input(enqueue.kind, enqueue.payload::text, enqueue.queue, enqueue.lane, enqueue.lane_limit, enqueue.priority,
-        enqueue.delay, enqueue.due_at, enqueue.max_attempts, enqueue.timeout, enqueue.retry, enqueue.tags);
+        enqueue.delay, enqueue.due_at, enqueue.max_attempts, enqueue.timeout, enqueue.retry, enqueue.tags, enqueue.trace);
     v_extra := jsonb_strip_nulls(jsonb_build_object(
         'timeout_ms', (extract(epoch from enqueue.timeout) * 1000)::bigint,
         'retry', enqueue.retry,

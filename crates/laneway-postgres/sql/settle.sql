@@ -99,7 +99,7 @@ begin
             coalesce(c.priority, 0), coalesce(c.attempt, 0), coalesce(c.max_attempts, 25), coalesce(c.crashes, 0), coalesce(c.depth, 0),
             c.queue, c.kind, c.payload, c.extra, c.claimed_at, c.outcome,
             verdict_of(c.outcome, coalesce(c.attempt, 0::smallint), coalesce(c.max_attempts, 25::smallint), coalesce(c.crashes, 0::smallint), c.id = any (v_asked)),
-            c.delay_ms, c.report, c.result::json)::ending order by c.id),
+            c.delay_ms, c.report, c.result::json, c.lease)::ending order by c.id),
         array_agg(c.place order by c.id)
     into v_ends, v_places
     from chosen c;
@@ -120,7 +120,7 @@ begin
             select distinct on (v.place) v.place, t.verdict
             from unnest(v_places) with ordinality v(place, n)
             join unnest(v_ends) with ordinality t(id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth,
-                queue, kind, payload, extra, started_at, outcome, verdict, delay_ms, report, result, n) on t.n = v.n
+                queue, kind, payload, extra, started_at, outcome, verdict, delay_ms, report, result, lease_id, n) on t.n = v.n
         ) e on e.place = i.place
         order by i.place
     );
@@ -132,7 +132,7 @@ begin
     hand_queues := hand_queues || v_hand.hand_queues;
     hand_lanes := hand_lanes || v_hand.hand_lanes;
     hand_priorities := hand_priorities || v_hand.hand_priorities;
-    perform close_leases(v_locked, v_ends);
+    perform close_leases(v_ends);
 end $$;
 
 -- Leases whose tasks are all plain successes: history takes their arrays as they are.
@@ -165,24 +165,22 @@ begin
     delete from lease where id = any (p_leases);
 end $$;
 
--- Leases without open tasks go; of the others we remember what is settled.
-create or replace function close_leases(p_leases bigint[], p_ends ending[]) returns void
+-- Leases without open tasks go; of the others we remember what is settled. A task may have been in another lease of this
+-- session before, so each counts for the lease that it was settled in.
+create or replace function close_leases(p_ends ending[]) returns void
 language plpgsql as $$
 declare
     v_closed bigint[];
 begin
     insert into settled (lease_id, task_ids)
-    select l.id, array_agg(t.id)
-    from lease l
-    cross join lateral unnest(l.task_ids) t(id)
-    where l.id = any (p_leases)
-      and t.id = any (array(select e.id from unnest(p_ends) e))
-    group by l.id;
+    select e.lease_id, array_agg(e.id)
+    from unnest(p_ends) e
+    group by e.lease_id;
 
     v_closed := array(
         select l.id
         from lease l
-        where l.id = any (p_leases)
+        where l.id = any (array(select e.lease_id from unnest(p_ends) e))
           and l.tasks = (select sum(cardinality(s.task_ids)) from settled s where s.lease_id = l.id)
     );
     if v_closed <> '{}' then
@@ -211,10 +209,18 @@ as $$
 declare
     v_settled record;
 begin
-    if settle.outcome not in ('completed', 'retry', 'snooze', 'failed', 'cancelled', 'back') then
+    if settle.outcome is null or settle.outcome not in ('completed', 'retry', 'snooze', 'failed', 'cancelled', 'back') then
         perform refuse('invalid_name', format('outcome `%s` is unknown; one of: completed, retry, snooze, failed, cancelled, back', settle.outcome));
     elsif settle.task is null then
         perform refuse('invalid_id', 'task is null; name the task to settle');
+    elsif current_setting('transaction_isolation') <> 'read committed'
+        and exists (select from lease l where l.id = settle.lease and l.tasks > 1) then
+        -- Settling one of several tasks leaves the lease's row as it is, so an old snapshot would not show that
+        -- somebody has done so meanwhile. When the last one is settled the row goes, and the conflict is noticed.
+        raise exception using
+            errcode = 'feature_not_supported',
+            message = format('settle above read committed needs a lease of its own, and lease %s has several tasks', settle.lease),
+            hint = 'Claim this kind alone, or settle in a read committed transaction.';
     end if;
     select * into v_settled
     from settle_all(settle.session, false, array[settle.lease], array[settle.token], array[settle.task], array[settle.outcome],

@@ -4,34 +4,46 @@ use deadpool_postgres::PoolError;
 use laneway_core::StoreError;
 use tokio_postgres::error::SqlState;
 
+/// A driver's error behind one of ours.
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
 /// Translates a driver's error. `target` is the address without password, `doing` the verb.
 pub(crate) fn translate(target: &str, doing: &'static str, error: tokio_postgres::Error) -> StoreError {
     let target = target.to_owned();
     let Some(database) = error.as_db_error() else {
-        let io = std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>());
+        let io = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<std::io::Error>());
+        // What the driver says when `target_session_attrs` asks for a primary and there is none.
+        if io.is_some_and(|io| io.to_string().contains("does not allow writes")) {
+            return StoreError::ReadOnly { target, source: error.into() };
+        }
         // Without an answer of the server it is the connection: refused, reset, timed out or closed.
-        return if io || error.is_closed() || is_connection(&error) {
+        return if io.is_some() || error.is_closed() || is_connection(&error) {
             StoreError::Unavailable { target, source: error.into() }
         } else {
             StoreError::Unexpected { doing, source: error.into() }
         };
     };
-    let state = database.code().clone();
-    let code = state.code();
-    if state == SqlState::READ_ONLY_SQL_TRANSACTION {
-        StoreError::ReadOnly { target, source: error.into() }
-    } else if state == SqlState::DISK_FULL {
-        StoreError::Full { target, source: error.into() }
-    } else if code.starts_with("28") || state == SqlState::UNDEFINED_DATABASE {
-        StoreError::Refused { target, source: error.into() }
+    let code = database.code().code().to_owned();
+    translate_code(&code, target, doing, error.into())
+}
+
+/// Translates an SQLSTATE, whichever driver met it.
+pub(crate) fn translate_code(code: &str, target: String, doing: &'static str, source: Source) -> StoreError {
+    let is = |state: &SqlState| code == state.code();
+    if is(&SqlState::READ_ONLY_SQL_TRANSACTION) {
+        StoreError::ReadOnly { target, source }
+    } else if is(&SqlState::DISK_FULL) {
+        StoreError::Full { target, source }
+    } else if code.starts_with("28") || is(&SqlState::UNDEFINED_DATABASE) {
+        StoreError::Refused { target, source }
     } else if code.starts_with("08") || code.starts_with("53") || code.starts_with("57") {
-        StoreError::Unavailable { target, source: error.into() }
-    } else if code.starts_with("40") || state == SqlState::LOCK_NOT_AVAILABLE {
+        StoreError::Unavailable { target, source }
+    } else if code.starts_with("40") || is(&SqlState::LOCK_NOT_AVAILABLE) {
         StoreError::Busy { what: "a row".into() }
-    } else if state == SqlState::UNDEFINED_FUNCTION || state == SqlState::INVALID_SCHEMA_NAME {
+    } else if is(&SqlState::UNDEFINED_FUNCTION) || is(&SqlState::INVALID_SCHEMA_NAME) {
         StoreError::NotMigrated { found: 0, needs: crate::SCHEMA_VERSION }
     } else {
-        StoreError::Unexpected { doing, source: error.into() }
+        StoreError::Unexpected { doing, source }
     }
 }
 

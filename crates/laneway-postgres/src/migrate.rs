@@ -57,7 +57,8 @@ const FUNCTIONS: &[&str] = functions![
 /// The oldest server that works: `json` arrays with lz4, `pg_current_xact_id`, subscripted assignment.
 const SERVER_MIN: i32 = 140_000;
 
-/// Everything that opening a store in an empty database would run, for review.
+/// Everything that opening a store in an empty database would run, for review, or to be run as it is by somebody who
+/// may create schemas. It is one transaction.
 ///
 /// ```
 /// let script = laneway_postgres::migration_script("laneway").unwrap();
@@ -68,12 +69,32 @@ const SERVER_MIN: i32 = 140_000;
 /// `invalid_schema`.
 pub fn migration_script(schema: &str) -> Result<String, StoreError> {
     laneway_core::validate::schema_name(schema)?;
-    let head = format!(
-        "create schema if not exists {schema};\nset local search_path to {schema}, pg_temp;\n{REGISTER}"
-    );
-    let tables = MIGRATIONS.iter().map(|migration| migration.sql);
-    let parts = tables.chain(FUNCTIONS.iter().copied());
-    Ok(std::iter::once(head.as_str()).chain(parts).collect::<Vec<_>>().join("\n"))
+    Ok(format!("begin;\n{};\n{}\ncommit;\n", prepare_sql(schema), upgrade_sql(0)))
+}
+
+/// Makes the schema and the list of what was applied, and makes the schema the current one.
+fn prepare_sql(schema: &str) -> String {
+    // `create schema if not exists` asks for the right to create one even when it exists.
+    format!(
+        "do $$ begin if to_regnamespace('{schema}') is null then create schema {schema}; end if; end $$;\n\
+         set local search_path to {schema}, pg_temp;\n{REGISTER}"
+    )
+}
+
+/// Brings the current schema from version `found` to the newest.
+fn upgrade_sql(found: usize) -> String {
+    let mut script = String::new();
+    for (place, migration) in MIGRATIONS.iter().enumerate().skip(found) {
+        let record = format!(
+            "insert into migration (version, name, breaking, program) values ({}, '{}', {}, '{}');",
+            place + 1,
+            migration.name,
+            migration.sql.starts_with("-- breaking"),
+            env!("CARGO_PKG_VERSION"),
+        );
+        script = [&script, migration.sql, &record, "\n"].join("\n");
+    }
+    [&script, &FUNCTIONS.join("\n"), "select prepare_days();"].join("\n")
 }
 
 /// The list of what was applied. Read by every program, so it never changes.
@@ -83,12 +104,12 @@ const REGISTER: &str = "create table if not exists migration (
     breaking   boolean not null,
     program    text not null,
     applied_at timestamptz not null default clock_timestamp()
-);";
+)";
 
 /// Brings the schema up to this program's version. Many processes may do so at once: one does, the others wait for it.
 pub(crate) async fn migrate(client: &mut Client, schema: &str, target: &str) -> Result<(), StoreError> {
     let failed = |error| translate(target, "migrate", error);
-    if installed(client, schema, target).await? == SCHEMA_VERSION {
+    if installed(client, schema, target).await? >= SCHEMA_VERSION {
         return Ok(());
     }
     let transaction = client
@@ -109,30 +130,13 @@ pub(crate) async fn migrate(client: &mut Client, schema: &str, target: &str) -> 
 }
 
 async fn apply(transaction: &Transaction<'_>, schema: &str) -> Result<(), tokio_postgres::Error> {
-    // `create schema if not exists` asks for the right to create one even when it exists.
-    let exists = format!(
-        "do $$ begin if to_regnamespace('{schema}') is null then create schema {schema}; end if; end $$"
-    );
-    transaction.batch_execute(&exists).await?;
-    transaction.batch_execute(&format!("set local search_path to {schema}, pg_temp; {REGISTER}")).await?;
+    transaction.batch_execute(&prepare_sql(schema)).await?;
     let rows = transaction.query_typed("select coalesce(max(version), 0) from migration", &[]).await?;
     let found: i32 = rows[0].get(0);
     if found >= SCHEMA_VERSION {
         return Ok(()); // Somebody else was faster.
     }
-    for (place, migration) in MIGRATIONS.iter().enumerate().skip(found as usize) {
-        transaction.batch_execute(migration.sql).await?;
-        let record = format!(
-            "insert into migration (version, name, breaking, program) values ({}, '{}', {}, '{}')",
-            place + 1,
-            migration.name,
-            migration.sql.starts_with("-- breaking"),
-            env!("CARGO_PKG_VERSION"),
-        );
-        transaction.batch_execute(&record).await?;
-    }
-    transaction.batch_execute(&FUNCTIONS.join("\n")).await?;
-    transaction.batch_execute("select prepare_days()").await
+    transaction.batch_execute(&upgrade_sql(found as usize)).await
 }
 
 /// Checks that this program can work with the server and the schema.

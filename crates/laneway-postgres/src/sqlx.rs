@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::advance::{Wire, verdict};
 use crate::enqueue::{Columns, enqueue_many_sql};
+use crate::error::translate_code;
 use crate::store::PostgresStore;
 
 impl PostgresStore {
@@ -83,9 +84,12 @@ impl PostgresStore {
     }
 
     fn sqlx_failed(&self, doing: &'static str, error: sqlx::Error) -> StoreError {
-        match &error {
-            sqlx::Error::Io(_) | sqlx::Error::PoolClosed | sqlx::Error::PoolTimedOut => {
-                StoreError::Unavailable { target: self.target.to_string(), source: error.into() }
+        let target = self.target.to_string();
+        let code = error.as_database_error().and_then(|database| database.code()).map(String::from);
+        match (&error, code) {
+            (_, Some(code)) => translate_code(&code, target, doing, error.into()),
+            (sqlx::Error::Io(_) | sqlx::Error::PoolClosed | sqlx::Error::PoolTimedOut, None) => {
+                StoreError::Unavailable { target, source: error.into() }
             }
             _ => StoreError::Unexpected { doing, source: error.into() },
         }

@@ -43,7 +43,9 @@ impl PostgresStore {
     /// another attempt owns or has done the work.
     ///
     /// The lease stays locked until the transaction ends. Claim such kinds with a lease of their own
-    /// ([`Claim::alone`](laneway_core::Claim::alone)), or they hold up the settles of their neighbours.
+    /// ([`Claim::alone`](laneway_core::Claim::alone)), or they hold up the settles of their neighbours. Transactions
+    /// above READ COMMITTED can settle only leases of one task, and fail as [`Busy`](StoreError::Busy) when the lease has
+    /// changed since their snapshot: run them again.
     ///
     /// # Errors
     /// As any statement's; the transaction has then failed.
