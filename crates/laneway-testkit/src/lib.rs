@@ -4,9 +4,11 @@
 //!   process is gone.
 //! - [`postgres`] and [`sqlite`]: fresh stores of either kind.
 //! - [`store`] and [`worker`]: a store under test with a clock that can be moved, and a worker in slow motion.
+//! - [`checker`]: what parallel workers did, and whether it was right.
 //! - [`model`]: a random script against a model of the contract.
 //! - [`suite`]: the behaviours that every store must show, made into tests by [`store_suite!`].
 
+pub mod checker;
 pub mod cluster;
 pub mod model;
 pub mod pgbouncer;
