@@ -103,13 +103,18 @@ begin
     if v_got < v_wanted or v_wanted = 0 then
         v_answer.next_due_ms := next_due_ms();
     end if;
-    -- The producer rule: what this transaction made claimable and did not take itself.
+    -- The producer rule: what this transaction made claimable and did not take itself, or put off to a time that a sleeper
+    -- would oversleep. Whoever settles knows that time too, but may be gone by then.
     if exists (select from sleeper s where s.session <> p_session) then
         perform hint(array(
             select distinct s.queue
             from sleeper s
             where s.session <> p_session
-              and is_claimable(array[s.queue], null)
+              and (
+                  is_claimable(array[s.queue], null)
+                  or 'later' = any (v_answer.verdicts)
+                  and exists (select from later l where l.queue = s.queue and l.due_at < s.idle_until)
+              )
         ));
     end if;
     return next v_answer;
