@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use laneway_core::{
-    Advance, Advanced, Capacity, Claimed, LeaseId, Listing, Outcome, Place, QueueName, Registration, SessionId,
-    Settle, Settled, State, Store, TaskId, Verdict,
+    Advance, Advanced, Capacity, Claimed, LeaseId, Listing, Outcome, Place, QueueName, Registration,
+    SessionId, Settle, Settled, State, Store, TaskId, Verdict,
 };
 
 /// When something happened: time since any common start.
@@ -159,7 +159,11 @@ impl History {
     /// The answer to these settles arrived.
     pub fn settled(&self, settles: &[Settle], answers: &[Settled]) {
         for (settle, answer) in std::iter::zip(settles, answers) {
-            self.record(Event::Settled { lease: settle.lease.id, task: settle.task, verdict: answer.verdict });
+            self.record(Event::Settled {
+                lease: settle.lease.id,
+                task: settle.task,
+                verdict: answer.verdict,
+            });
         }
     }
 
@@ -303,8 +307,14 @@ impl Facts {
             match (states.map(Vec::as_slice), ends.map(Vec::as_slice)) {
                 (None, _) => mistakes.push(format!("task {task} was acknowledged and has not ended")),
                 (Some([state]), Some([verdict])) if state_of(*verdict) == Some(*state) => (),
-                (Some([_]), None) if self.may_have_ended.contains_key(task) || self.was_interrupted(*task) => (),
-                (states, ends) => mistakes.push(format!("task {task} ended as {states:?}, accepted were {ends:?}")),
+                (Some([_]), None)
+                    if self.may_have_ended.contains_key(task) || self.was_interrupted(*task) =>
+                {
+                    ()
+                }
+                (states, ends) => {
+                    mistakes.push(format!("task {task} ended as {states:?}, accepted were {ends:?}"))
+                }
             }
         }
         mistakes
@@ -312,7 +322,9 @@ impl Facts {
 
     /// Whether the end of a task may have been accepted without the worker living to tell.
     fn was_interrupted(&self, task: TaskId) -> bool {
-        self.attempts.iter().any(|attempt| attempt.task == task && attempt.may_end && attempt.verdict.is_none())
+        self.attempts
+            .iter()
+            .any(|attempt| attempt.task == task && attempt.may_end && attempt.verdict.is_none())
     }
 
     fn run_by_two(&self) -> Vec<String> {
@@ -362,7 +374,8 @@ impl Facts {
             for pair in first_starts.windows(2) {
                 let (before, after) = (pair[0].task, pair[1].task);
                 if may_have_ended.get(&before).is_none_or(|end| pair[1].from < *end) {
-                    mistakes.push(format!("lane {lane}: task {after} started before task {before} had ended"));
+                    mistakes
+                        .push(format!("lane {lane}: task {after} started before task {before} had ended"));
                 }
                 if rules.enqueued_in_order && after < before {
                     mistakes.push(format!("lane {lane}: task {after} started after task {before}"));
