@@ -11,7 +11,6 @@ declare
     v_lease bigint;
     v_row   record;
     v_ends  ending[];
-    v_hand  record;
 begin
     for v_try in 1 .. 5 loop
         select f.place, f.state, f.lease into v_place, v_state, v_lease
@@ -42,23 +41,25 @@ begin
                 insert into cancel_request (task_id, at) values (p_task, clock()) on conflict do nothing;
                 return 'requested';
             end if;
-        elsif v_place = 'task' then
-            perform from task t where t.id = p_task for update;
-            delete from task t where t.id = p_task returning t.*, false as holds_turn into v_row;
         else
-            perform from later l where l.id = p_task for update;
-            delete from later l where l.id = p_task returning l.* into v_row;
-        end if;
-        if v_place in ('task', 'later') and v_row.id is not null then
-            v_ends := array[row(v_row.id, v_row.lane, v_row.enqueued_at, v_row.ready_at, v_row.parent_id, v_row.size, v_row.priority, v_row.attempt,
-                v_row.max_attempts, v_row.crashes, v_row.depth, v_row.queue, v_row.kind, v_row.payload, v_row.extra, null, 'cancelled', 'cancelled',
-                null, null, null, null)::ending];
-            perform record_history(v_ends, clock());
-            if v_row.holds_turn then
-                perform put_back(array[v_row.queue], array[v_row.lane], array[v_row.priority]);
-                perform hint(array[v_row.queue]);
+            if v_place = 'task' then
+                perform from task t where t.id = p_task for update;
+                delete from task t where t.id = p_task returning t.*, false as holds_turn into v_row;
+            else
+                perform from later l where l.id = p_task for update;
+                delete from later l where l.id = p_task returning l.* into v_row;
             end if;
-            return 'cancelled';
+            if found then
+                v_ends := array[row(v_row.id, v_row.lane, v_row.enqueued_at, v_row.ready_at, v_row.parent_id, v_row.size, v_row.priority, v_row.attempt,
+                    v_row.max_attempts, v_row.crashes, v_row.depth, v_row.queue, v_row.kind, v_row.payload, v_row.extra, null, 'cancelled', 'cancelled',
+                    null, null, null, null)::ending];
+                perform record_history(v_ends, clock());
+                if v_row.holds_turn then
+                    perform put_back(array[v_row.queue], array[v_row.lane], array[v_row.priority]);
+                    perform hint(array[v_row.queue]);
+                end if;
+                return 'cancelled';
+            end if;
         end if;
     end loop;
     return 'busy';
