@@ -56,7 +56,15 @@ begin
         or exists (
             select from mark m
             where m.queue = any (p_queues)
-              and not exists (select from lane l where l.id = m.lane and l.issued >= l.lim)
+              and (p_kinds is null or exists (select from task t where t.queue = m.queue and t.lane = m.lane and t.kind = any (p_kinds)))
+              -- Marks that are more urgent than the turns of a busy lane wait for it. But if the lane is locked, its last turn
+              -- may just be given up: then the mark is all that tells of its task.
+              and not exists (
+                  select from lane l
+                  where l.id = m.lane
+                    and l.issued >= l.lim
+                  for key share skip locked
+              )
         )
         or exists (select from later l where l.due_at <= clock())
         or exists (select from parked p where p.due_at <= clock());
