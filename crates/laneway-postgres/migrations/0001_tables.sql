@@ -42,8 +42,7 @@ create table later (
     like task including defaults,
     due_at     timestamptz not null,
     holds_turn boolean     not null default false, -- back-off in an ordered lane keeps the lane's turn
-    lane_key   text collate "C",                   -- the lane may be gone when the task is due
-    lane_limit int
+    lane_key   text collate "C"                    -- the lane may be gone when the task is due
 ) with (autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off);
 create unique index later_id_idx on later (id);
 create index later_due_idx on later (due_at, id);
@@ -151,6 +150,7 @@ create table lane (
     slowest       smallint not null default -1000, -- the least urgent priority that was ever marked
     own           boolean not null default false,  -- an operator set the limit; enqueues leave it alone
     halts         boolean not null default false,  -- a failure halts it
+    may_be_halted boolean not null default false,  -- worth a look into `halt`: it halts, or was halted when it did
     interval_ms   bigint  not null default 0,
     next_start_at timestamptz,
     used_at       timestamptz not null,
@@ -185,7 +185,8 @@ create table parked (
 create index parked_due_idx on parked (due_at);
 create index parked_lane_idx on parked (lane);
 
--- Enqueue's whole share in lanes: "there are n more tasks in this lane". Taken up by the next advance.
+-- Enqueue's whole share in lanes: "there are n more tasks in this lane", or with n = 0 only its new limit. Taken up by
+-- the next advance.
 create table mark (
     id       bigint   generated always as identity,
     lane     bigint   not null,
@@ -283,7 +284,8 @@ create type ending as (
     verdict      text,         -- what follows from it: completed, failed, cancelled, later, pending
     delay_ms     bigint,
     report       text,         -- error or reason
-    result       json
+    result       json,
+    lease_id     bigint
 );
 
 -- One row of an advance's answer: a lease, or (lease_id null) what concerns the whole advance or one queue.

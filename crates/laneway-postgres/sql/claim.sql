@@ -46,6 +46,8 @@ declare
     v_spare_priorities smallint[] := '{}';
     v_ready    bigint;
     v_urgent   smallint;
+    v_moved    boolean;
+    v_marked   boolean;                       -- there are marks that were not looked at
     v_priority smallint;
     v_seq      bigint;
     v_row      advance_row;
@@ -58,6 +60,7 @@ begin
         insert into turn (queue, priority, lane)
         select p_queue, h.priority, h.lane
         from unnest(p_hand_lanes, p_hand_priorities) h(lane, priority);
+        perform take_up_all(p_queue, 1);
         return;
     end if;
 
@@ -83,8 +86,18 @@ begin
         limit p_max
     ) t;
     select m.priority into v_urgent from mark m where m.queue = p_queue order by m.priority, m.id limit 1;
-    if found and (v_ready < p_max or v_urgent < v_priority or p_number % 8 = 0) then
+    v_marked := found;
+    if v_marked and p_hand_lanes <> '{}' then
+        -- A mark may be waiting for one of these turns, to move it up.
+        insert into turn (queue, priority, lane)
+        select p_queue, h.priority, h.lane
+        from unnest(p_hand_lanes, p_hand_priorities) h(lane, priority);
+        p_hand_lanes := '{}';
+        p_hand_priorities := '{}';
+    end if;
+    if v_marked and (v_ready < p_max or v_urgent < v_priority or p_number % 8 = 0) then
         perform take_up_all(p_queue, p_max);
+        v_marked := false;
     end if;
 
     loop
@@ -149,6 +162,7 @@ begin
             end if;
         end if;
 
+        v_moved := false;
         if v_take > 0 then
             select * into v_got
             from claim_heads(p_queue, p_kinds, v_turns[:v_take], v_places[:v_take], v_lanes[:v_take], v_bound[:v_take], v_tids,
@@ -159,17 +173,18 @@ begin
             v_lane_keys := v_lane_keys || v_got.lane_keys;
             v_spare_lanes := v_spare_lanes || v_got.spare_lanes;
             v_spare_priorities := v_spare_priorities || v_got.spare_priorities;
-            if v_got.moved then
-                -- There are turns further down now, and marks may be more urgent than what is next.
-                v_whole := false;
-                perform take_up_all(p_queue, p_max);
-            end if;
+            v_moved := v_got.moved;
         end if;
         -- What was in hand and not needed stands in line now.
         insert into turn (queue, priority, lane)
         select p_queue, u.priority, u.lane
         from unnest(v_turns[v_take + 1:], v_places[v_take + 1:], v_lanes[v_take + 1:]) u(tid, priority, lane)
         where u.tid is null and u.lane is not null;
+        if v_moved then
+            -- Turns have moved back, so that marks may be more urgent than what is next now. Merge again.
+            perform take_up_all(p_queue, p_max);
+            continue;
+        end if;
         if v_take > 0 then
             -- The next round starts behind the last turn of this one.
             select u.priority, u.seq into v_priority, v_seq
@@ -182,6 +197,12 @@ begin
                 v_from[4] := v_seq;
                 v_bounds[3] := v_priority;
                 v_bounds[4] := v_seq;
+            end if;
+            if v_marked and v_take > cardinality(v_got.tids) then
+                -- The turns in line were not worth as much as they promised.
+                perform take_up_all(p_queue, p_max);
+                v_marked := false;
+                continue;
             end if;
         end if;
 
@@ -261,30 +282,36 @@ declare
     v_places  bigint[];        -- turns that have a task to start
     v_tids    tid[];
     v_ids     bigint[];
-    v_prios   smallint[];
+    v_prios   smallint[];      -- how urgent their lanes are
     v_idle    bigint[];        -- turns that have none
+    v_stay    bigint[];        -- turns whose task others must run
     v_paced   bigint[];        -- lanes with an interval
     v_more    record;
     v_done    bigint[];
     v_used    bigint[];
-    v_moved   bigint[] := '{}';
+    v_moved   bigint[];
 begin
     -- Free turns, and bound ones whose task is gone: the first tasks of the lane. In an ordered lane the head or nothing.
     select array_agg(p.place) filter (where p.can_run), array_agg(p.tid) filter (where p.can_run), array_agg(p.id) filter (where p.can_run),
         array_agg(p.priority) filter (where p.can_run), array_agg(p.place) filter (where p.id is null),
+        array_agg(p.place) filter (where p.id is not null and not p.can_run),
         array_agg(p.lane) filter (where p.number = 1), array_agg(p.key) filter (where p.number = 1), array_agg(p.lane) filter (where p.number = 1 and p.paced)
-    into v_places, v_tids, v_ids, v_prios, v_idle, lane_ids, lane_keys, v_paced
+    into v_places, v_tids, v_ids, v_prios, v_idle, v_stay, lane_ids, lane_keys, v_paced
     from (
-        select g.lane, l.key, l.paced, p.place, p.tid, p.id, p.priority, p.number, p.id is not null and (p_kinds is null or p.kind = any (p_kinds)) as can_run
+        -- Behind tasks that others must run, the place in line tells nothing about this one.
+        select g.lane, l.key, l.paced, p.place, p.tid, p.id, case when p_kinds is null or l.lim = 1 then p.priority else -32768 end as priority, p.number, p.id is not null and (p_kinds is null or p.kind = any (p_kinds)) as can_run
         from (
-            select u.lane, array_agg(u.place) as places, count(*) as n
-            from unnest(p_lanes, p_bound) with ordinality u(lane, task_id, place)
-            where v_bound = '{}' or u.task_id is null or u.task_id <> all (v_bound)
+            select u.lane, array_agg(u.place) filter (where u.is_free) as places, count(*) as n, count(*) filter (where not u.is_free) as bound
+            from (
+                select u.lane, u.place, v_bound = '{}' or u.task_id is null or u.task_id <> all (v_bound) as is_free
+                from unnest(p_lanes, p_bound) with ordinality u(lane, task_id, place)
+            ) u
             group by u.lane
         ) g
         cross join lateral (
             select n.key, n.lim, n.interval_ms > 0 as paced,
-                case when n.halts and exists (select from halt h where h.lane = n.id) then 0 else greatest(0, g.n - greatest(n.issued - n.lim, 0)) end as usable
+                -- Above its limit a lane burns as many turns as are too many; those bound to a task are used first.
+                case when n.may_be_halted and exists (select from halt h where h.lane = n.id) then 0 else greatest(0, g.n - greatest(n.issued - n.lim, 0) - g.bound) end as usable
             from lane n
             where n.id = g.lane
             offset 0
@@ -314,9 +341,14 @@ begin
         into v_more
         from (
             select b.place, b.lane, l.key, l.paced, l.over, t.ctid as tid, t.id, t.priority, not l.over and (p_kinds is null or t.kind = any (p_kinds)) as can_run
-            from unnest(p_lanes, p_bound) with ordinality b(lane, task_id, place)
+            from (
+                select u.lane, u.task_id, u.place, count(*) over (partition by u.lane) as n,
+                    row_number() over (partition by u.lane order by u.task_id = any (v_bound) is not true, u.place) as number
+                from unnest(p_lanes, p_bound) with ordinality u(lane, task_id, place)
+            ) b
             cross join lateral (
-                select n.key, n.interval_ms > 0 as paced, n.issued > n.lim or n.halts and exists (select from halt h where h.lane = n.id) as over
+                select n.key, n.interval_ms > 0 as paced,
+                    b.number > b.n - greatest(n.issued - n.lim, 0) or n.may_be_halted and exists (select from halt h where h.lane = n.id) as over
                 from lane n
                 where n.id = b.lane
                 offset 0
@@ -333,14 +365,7 @@ begin
         v_paced := v_paced || v_more.paced;
     end if;
 
-    if v_paced is not null then
-        v_done := pace(p_queue, v_paced, v_places, p_turns, p_priorities, p_lanes, p_bound, p_now);
-        v_idle := array(select place from unnest(v_idle) place where place <> all (v_done));
-        select array_agg(u.place), array_agg(u.tid), array_agg(u.id), array_agg(u.priority) into v_places, v_tids, v_ids, v_prios
-        from unnest(v_places, v_tids, v_ids, v_prios) u(place, tid, id, priority)
-        where u.place <> all (v_done);
-    end if;
-
+    moved := false;
     if p_contested then
         v_moved := array(
             select u.place
@@ -348,18 +373,32 @@ begin
             where u.priority > p_priorities[u.place]
               and p_bound[u.place] is null
         );
+        if v_moved <> '{}' then
+            -- Somebody else may be next: the turns go where they belong, and the claim looks again.
+            moved := true;
+            tids := '{}';
+            bytes := 0;
+            delete from turn where ctid = any (array(select p_turns[place] from unnest(v_moved) place));
+            insert into turn (queue, priority, lane)
+            select p_queue, u.priority, p_lanes[u.place]
+            from unnest(v_places, v_prios) u(place, priority)
+            where u.place = any (v_moved)
+            order by u.place;
+            insert into turn (queue, priority, lane)
+            select p_queue, u.priority, u.lane
+            from unnest(p_turns, p_priorities, p_lanes) with ordinality u(tid, priority, lane, place)
+            where u.tid is null
+              and u.place <> all (v_moved);
+            return;
+        end if;
     end if;
-    moved := v_moved <> '{}';
-    if moved then
-        delete from turn where ctid = any (array(select p_turns[place] from unnest(v_moved) place));
-        insert into turn (queue, priority, lane)
-        select p_queue, u.priority, p_lanes[u.place]
-        from unnest(v_places, v_prios) u(place, priority)
-        where u.place = any (v_moved)
-        order by u.place;
-        select array_agg(u.place), array_agg(u.tid), array_agg(u.id) into v_places, v_tids, v_ids
-        from unnest(v_places, v_tids, v_ids) u(place, tid, id)
-        where u.place <> all (v_moved);
+
+    if v_paced is not null then
+        v_done := pace(p_queue, v_paced, v_places, p_turns, p_priorities, p_lanes, p_bound, p_now);
+        v_idle := array(select place from unnest(v_idle) place where place <> all (v_done));
+        select array_agg(u.place), array_agg(u.tid), array_agg(u.id), array_agg(u.priority) into v_places, v_tids, v_ids, v_prios
+        from unnest(v_places, v_tids, v_ids, v_prios) u(place, tid, id, priority)
+        where u.place <> all (v_done);
     end if;
 
     select coalesce(array_agg(t.ctid), '{}'), coalesce(sum(t.size), 0), array_agg(t.id) into tids, bytes, v_used
@@ -383,6 +422,13 @@ begin
           and place <> all (v_used);
     end if;
     delete from turn where ctid = any (array(select p_turns[place] from unnest(v_used) place));
+    if v_stay is not null then
+        insert into turn (queue, priority, lane)
+        select p_queue, p_priorities[place], p_lanes[place]
+        from unnest(v_stay) place
+        where p_turns[place] is null
+          and place <> all (coalesce(v_done, '{}'));   -- unless it was parked
+    end if;
 
     if v_idle is not null and v_idle <> '{}' then
         if p_kinds is not null then

@@ -59,17 +59,18 @@ begin
         where due_at is null
     ),
     scheduled as (
-        insert into later (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra, due_at, lane_key, lane_limit)
-        select id, lane, v_now, size, priority, max_attempts, queue, kind, case when size < 1000 then payload end, extra, due_at, lane_key, lane_limit
+        insert into later (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra, due_at, lane_key)
+        select id, lane, v_now, size, priority, max_attempts, queue, kind, case when size < 1000 then payload end, extra, due_at, lane_key
         from new
         where due_at is not null
     ),
     marks as (
         insert into mark (lane, n, lim, priority, queue, key)
-        select lane, count(*), (array_agg(lane_limit order by place desc) filter (where lane_limit is not null))[1], min(priority), queue, min(lane_key)
+        select lane, count(*) filter (where due_at is null), (array_agg(lane_limit order by place desc) filter (where lane_limit is not null))[1],
+            coalesce(min(priority) filter (where due_at is null), 0), queue, min(lane_key)
         from new
         where lane <> 0
-          and due_at is null
+          and (due_at is null or lane_limit is not null)   -- a limit counts from now on, also that of a task for later
         group by queue, lane
         order by min(place)
     )

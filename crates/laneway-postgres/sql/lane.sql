@@ -25,6 +25,7 @@ begin
         interval_ms = coalesce(p_interval_ms, interval_ms),
         next_start_at = case when p_interval_ms = 0 then null else next_start_at end,
         halts = coalesce(p_halts, halts),
+        may_be_halted = coalesce(p_halts, halts) or exists (select from halt h where h.lane = v_lane),
         used_at = clock()
     where id = v_lane;
     if p_limit < v_row.issued then
@@ -53,9 +54,6 @@ begin
         insert into turn (queue, priority, lane, task_id)
         select queue, priority, lane, task_id
         from freed;
-    end if;
-    if p_halts is false then
-        perform resume_lane(p_queue, p_key);
     end if;
     perform hint(array[p_queue]);
 end $$;
@@ -103,7 +101,7 @@ set search_path from current
 as $$
     select
         l.lim, l.interval_ms, l.halts,
-        l.halts and exists (select from halt h where h.lane = l.id),
+        l.may_be_halted and exists (select from halt h where h.lane = l.id),
         (select count(*) from task t where t.queue = p_queue and t.lane = l.id),
         l.issued - (select count(*) from turn t where t.lane = l.id) - (select count(*) from parked p where p.lane = l.id)
     from lane l

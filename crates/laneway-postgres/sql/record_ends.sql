@@ -45,10 +45,9 @@ begin
         -- Back-off in an ordered lane keeps the turn, and what is pending has its turn bound to it.
         select array_agg(e.queue), array_agg(e.lane), array_agg(e.priority) into hand_queues, hand_lanes, hand_priorities
         from unnest(p_ends) e
-        left join later l on e.verdict = 'later' and l.id = e.id
         where e.lane <> 0
           and e.verdict <> 'pending'
-          and l.holds_turn is not true;
+          and (e.verdict <> 'later' or (select l.holds_turn from later l where l.id = e.id) is not true);   -- a join may read all of `later`
     end if;
 end $$;
 
@@ -75,7 +74,7 @@ begin
         e.id, e.lane, e.enqueued_at, e.started_at, p_now, e.parent_id, e.priority,
         -- Give-backs and crashes charge nothing, even when they are the end.
         e.attempt + (e.started_at is not null and e.outcome not in ('back', 'crash'))::int,
-        e.max_attempts, e.crashes + (e.outcome = 'crash')::int, e.depth, e.verdict, e.queue, e.kind,
+        e.max_attempts, e.crashes + (e.outcome = 'crash' and e.verdict = 'failed')::int, e.depth, e.verdict, e.queue, e.kind,
         coalesce(e.payload, (select b.payload from body b where b.task_id = e.id)),
         e.extra, e.result,
         case

@@ -24,7 +24,7 @@ begin
         select
             s.lane,
             case
-                when l.halts and exists (select from halt h where h.lane = s.lane) then s.spare
+                when l.may_be_halted and exists (select from halt h where h.lane = s.lane) then s.spare
                 else least(s.spare, greatest(l.issued - l.lim, s.spare - (
                     select count(*)
                     from (select from task t where t.queue = p_queue and t.lane = s.lane limit s.spare) visible

@@ -82,11 +82,16 @@ begin
     open as materialized (
         select l.id as lease, l.token, l.queue, l.claimed_at, t.*
         from lease l
+        -- A list per lease and not an anti-join, for which the planner may read all of `settled`.
+        cross join lateral (
+            select array(select s.id from settled, unnest(settled.task_ids) s(id) where settled.lease_id = l.id) as ids
+            offset 0
+        ) done
         cross join lateral unnest(l.task_ids, l.lanes, l.enqueued_ats, l.ready_ats, l.parent_ids, l.sizes, l.priorities, l.attempts,
             l.max_attempts, l.crashes, l.depths, l.kinds, l.payloads, l.extras)
             t(id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, kind, payload, extra)
         where l.id in (select lease from item)
-          and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+          and t.id <> all (done.ids)
     ),
     chosen as materialized (
         select distinct on (o.id) o.*, i.outcome, i.delay_ms, i.report, i.result, i.place
@@ -205,6 +210,11 @@ create or replace function settle(
 ) returns text
 language plpgsql
 set search_path from current
+set plan_cache_mode = force_generic_plan   -- as in advance.sql: one plan, whatever the tables were like when it was made
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
 as $$
 declare
     v_settled record;

@@ -95,10 +95,13 @@ declare
     v_late      bigint[];
     v_waiting   bigint[] := '{}';
 begin
-    select array_agg(g.lane), array_agg(t.turns), array_agg(g.priority), array_agg(t.lim), array_agg(greatest(l.slowest, g.least_urgent))
+    select array_agg(g.lane), array_agg(t.turns),
+        array_agg(least(g.priority, t.head)),
+        array_agg(t.lim), array_agg(greatest(l.slowest, g.least_urgent))
     into v_ids, v_issue, v_new, v_lims, v_slowest
     from (
-        select m.lane, sum(m.n)::int as n, min(m.priority) as priority, max(m.priority) as least_urgent,
+        select m.lane, sum(m.n)::int as n,
+            min(m.priority) filter (where m.n > 0) as priority, max(m.priority) filter (where m.n > 0) as least_urgent,
             (array_agg(m.lim order by m.id desc) filter (where m.lim is not null))[1] as lim
         from unnest(p_marks, p_lanes, p_counts, p_limits, p_priorities) m(id, lane, n, lim, priority)
         where m.lane = any (p_locked)
@@ -106,13 +109,18 @@ begin
         order by min(m.id)
     ) g
     cross join lateral (
-        select l.lim, l.issued, l.slowest, l.own, l.halts and exists (select from halt h where h.lane = l.id) as halted
+        select l.lim, l.issued, l.slowest, l.own, l.may_be_halted and exists (select from halt h where h.lane = l.id) as halted
         from lane l
         where l.id = g.lane
         offset 0
     ) l
     cross join lateral (
-        select n.lim, case
+        select n.lim,
+            -- With a higher limit a new turn may be for a task that is more urgent than those just marked.
+            case when n.lim > l.lim or g.n = 0 then coalesce((
+                select t.priority from task t where t.queue = p_queue and t.lane = g.lane order by t.priority, t.id limit 1
+            ), 0::smallint) end as head,
+            case
             when l.halted then 0
             -- A higher limit: tasks already in the lane, whose marks are gone, want turns too.
             when n.lim > l.lim then least(greatest(n.lim - l.issued, 0), greatest(g.n, (
@@ -147,6 +155,7 @@ begin
         from unnest(v_ids, v_issue, v_new, v_slowest) i(lane, n, priority, slowest)
         where i.n = 0
           and i.priority < i.slowest
+          and exists (select from unnest(p_lanes, p_counts) m(lane, n) where m.lane = i.lane and m.n > 0)
     );
     if v_late <> '{}' then
         v_waiting := move_up(p_queue, v_late, p_lanes, p_priorities);
@@ -159,8 +168,8 @@ begin
     );
 end $$;
 
--- Moves a turn of each of these lanes up to the priority of the most urgent mark. Returns the lanes that have no
--- turn in line or whose turn is locked.
+-- Moves a turn of each of these lanes up to the priority of the most urgent mark. Returns the lanes that have no free
+-- turn in line.
 create or replace function move_up(p_queue text, p_late bigint[], p_lanes bigint[], p_priorities smallint[]) returns bigint[]
 language plpgsql as $$
 declare
@@ -173,7 +182,7 @@ begin
         select min(m.priority) into v_priority
         from unnest(p_lanes, p_priorities) m(lane, priority)
         where m.lane = v_lane;
-        if exists (select from turn t where t.lane = v_lane and t.queue = p_queue and t.priority <= v_priority) then
+        if exists (select from turn t where t.lane = v_lane and t.queue = p_queue and t.priority <= v_priority and t.task_id is null) then
             continue;
         end if;
         select t.priority, t.seq into v_turn
@@ -187,8 +196,8 @@ begin
         if found then
             delete from turn t where t.queue = p_queue and t.priority = v_turn.priority and t.seq = v_turn.seq;
             insert into turn (queue, priority, lane) values (p_queue, v_priority, v_lane);
-        elsif not exists (select from turn t where t.lane = v_lane and t.queue = p_queue and t.task_id is not null) then
-            -- All out, or locked: the mark stays.
+        else
+            -- All out, bound to a task, or locked: the mark stays.
             v_waiting := v_waiting || v_lane;
         end if;
     end loop;

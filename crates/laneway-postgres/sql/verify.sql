@@ -26,7 +26,7 @@ as $$
     ),
     account as (
         select
-            l.id, l.queue, l.key, l.lim, l.issued, l.halts and exists (select from halt h where h.lane = l.id) as halted,
+            l.id, l.queue, l.key, l.lim, l.issued, l.may_be_halted and exists (select from halt h where h.lane = l.id) as halted,
             (select count(*) from turn t where t.lane = l.id) as in_line,
             (select count(*) from parked p where p.lane = l.id) as parked,
             (select count(*) from held h where h.lane = l.id) as held,

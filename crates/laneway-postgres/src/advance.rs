@@ -116,19 +116,23 @@ impl Entries {
 
 /// Leases of which every task is settled as completed without a result, with their tasks in order.
 fn whole_leases(settles: &[Settle]) -> HashMap<LeaseId, Vec<TaskId>> {
-    let mut plain: HashMap<LeaseId, (LeaseRef, Vec<TaskId>)> = HashMap::new();
+    let mut plain: HashMap<LeaseId, (LeaseRef, Option<Vec<TaskId>>)> = HashMap::new();
     for settle in settles {
-        let lease = plain.entry(settle.lease.id).or_insert((settle.lease, vec![]));
-        if settle.outcome == Outcome::completed() && settle.lease == lease.0 {
-            lease.1.push(settle.task);
+        let (lease, tasks) = plain.entry(settle.lease.id).or_insert((settle.lease, Some(vec![])));
+        if settle.outcome != Outcome::completed() || settle.lease != *lease {
+            *tasks = None;
+        }
+        if let Some(tasks) = tasks {
+            tasks.push(settle.task);
         }
     }
-    plain.retain(|_, (lease, tasks)| {
+    let whole = plain.into_iter().filter_map(|(id, (lease, tasks))| {
+        let mut tasks = tasks?;
         tasks.sort_unstable();
         tasks.dedup();
-        tasks.len() == lease.tasks as usize
+        (tasks.len() == lease.tasks as usize).then_some((id, tasks))
     });
-    plain.into_iter().map(|(id, (_, tasks))| (id, tasks)).collect()
+    whole.collect()
 }
 
 /// Claims as parallel arrays.
@@ -282,8 +286,8 @@ impl PostgresStore {
 /// A whole lease is one entry, so a task that was named twice in it is told apart here: the first one counts.
 fn first_counts(mut settled: Vec<Settled>) -> Vec<Settled> {
     let mut seen = std::collections::HashSet::with_capacity(settled.len());
-    for entry in &mut settled {
-        if !seen.insert(entry.task) && entry.verdict.is_recorded() {
+    for entry in settled.iter_mut().filter(|entry| entry.verdict.is_recorded()) {
+        if !seen.insert(entry.task) {
             entry.verdict = Verdict::Already;
         }
     }

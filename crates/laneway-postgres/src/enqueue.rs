@@ -222,8 +222,12 @@ pub(crate) async fn copy_tasks(
 
     let mut marks = Marks::default();
     for (row, place) in std::iter::zip(&rows, &lanes.of_task) {
-        if let (Some(place), None) = (place, row.due_at) {
-            marks.add(*place, row.task);
+        // A limit counts from now on, also that of a task for later.
+        let limit = row.task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored());
+        if let Some(place) = place
+            && (row.due_at.is_none() || limit.is_some())
+        {
+            marks.add(*place, limit, row.due_at.is_none().then_some(row.task.priority as i16));
         }
     }
     let mark_queues: Vec<_> = marks.places.iter().map(|place| lanes.queues[*place]).collect();
@@ -287,8 +291,8 @@ struct Marks {
 }
 
 impl Marks {
-    fn add(&mut self, lane: usize, task: &NewTask) {
-        let limit = task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored());
+    /// `runnable`: the priority of a task that may start now.
+    fn add(&mut self, lane: usize, limit: Option<i32>, runnable: Option<i16>) {
         let mark = *self.of_lane.entry(lane).or_insert_with(|| {
             self.places.push(lane);
             self.counts.push(0);
@@ -296,9 +300,9 @@ impl Marks {
             self.priorities.push(i16::MAX);
             self.places.len() - 1
         });
-        self.counts[mark] += 1;
+        self.counts[mark] += i32::from(runnable.is_some());
         self.limits[mark] = limit.or(self.limits[mark]);
-        self.priorities[mark] = self.priorities[mark].min(task.priority as i16);
+        self.priorities[mark] = self.priorities[mark].min(runnable.unwrap_or(i16::MAX));
     }
 }
 
@@ -335,7 +339,7 @@ async fn copy_rows(
         return Ok(());
     }
     let later = table == "later";
-    let extra_columns = if later { ", due_at, lane_key, lane_limit" } else { "" };
+    let extra_columns = if later { ", due_at, lane_key" } else { "" };
     let statement = format!(
         "copy {schema}.{table} (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra{extra_columns}) \
          from stdin binary"
@@ -353,7 +357,7 @@ async fn copy_rows(
         Type::JSON,
     ];
     if later {
-        types.extend([Type::TIMESTAMPTZ, Type::TEXT, Type::INT4]);
+        types.extend([Type::TIMESTAMPTZ, Type::TEXT]);
     }
     let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(&statement).await?, &types));
     for row in rows {
@@ -364,7 +368,6 @@ async fn copy_rows(
         let (priority, max_attempts) = (row.task.priority as i16, row.task.max_attempts as i16);
         let (queue, kind) = (row.task.queue.as_str(), row.task.kind.as_str());
         let key = row.task.lane.as_ref().map(|lane| lane.key.as_str());
-        let limit = row.task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored());
         let mut values: Vec<&(dyn ToSql + Sync)> = vec![
             &row.id,
             &row.lane,
@@ -378,7 +381,7 @@ async fn copy_rows(
             &extra,
         ];
         if later {
-            values.extend([&row.due_at as &(dyn ToSql + Sync), &key, &limit]);
+            values.extend([&row.due_at as &(dyn ToSql + Sync), &key]);
         }
         writer.as_mut().write(&values).await?;
     }

@@ -62,10 +62,17 @@ pub(super) fn judge(model: &Model, wish: &Wish, claimed: &[&Claimed]) -> Result<
             taken.iter().copied().filter(|id| model.tasks[id].lane_name().as_ref() == Some(name)).collect();
         judge_lane(offer, &of_lane).map_err(|problem| format!("lane `{}`: {problem}; {offer:?}", name.1))?;
     }
-    if taken.len() == wish.max {
+    if taken.len() == wish.max && !serves_lanes_where_they_stand(model, wish) {
         judge_priorities(model, &free, &offers, &taken)?;
     }
     Ok(())
+}
+
+/// A lane of limit above 1 stands in line for its head. A worker that must pass over the head, because others run its
+/// kind, may take what is behind it at the same place, though it is less urgent.
+fn serves_lanes_where_they_stand(model: &Model, wish: &Wish) -> bool {
+    let wide = model.lanes.iter().any(|(name, lane)| name.0 == wish.queue && lane.limit != 1);
+    wide && wish.kinds != Kinds::All
 }
 
 fn by_rank(model: &Model, mut tasks: Vec<TaskId>) -> Vec<TaskId> {
