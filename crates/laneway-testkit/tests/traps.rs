@@ -917,7 +917,6 @@ async fn a_task_that_arrives_while_its_lane_is_removed_is_found() {
 // Long transactions of others starve nobody.
 
 #[tokio::test]
-#[ignore = "not yet: a claim counts on tasks that others hold"]
 async fn urgent_tasks_that_somebody_holds_do_not_keep_lanes_from_running() {
     let trap = Trap::set().await;
     let mut worker = trap.worker().await;
@@ -935,7 +934,6 @@ async fn urgent_tasks_that_somebody_holds_do_not_keep_lanes_from_running() {
 }
 
 #[tokio::test]
-#[ignore = "not yet: a claim counts on tasks that others hold"]
 async fn a_task_that_somebody_holds_does_not_keep_a_wide_lane_from_running() {
     let trap = Trap::set().await;
     let mut worker = trap.worker().await;
