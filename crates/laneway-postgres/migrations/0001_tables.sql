@@ -171,7 +171,7 @@ create table turn (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off
 );
-create unique index turn_next_idx on turn (queue, priority, seq);
+create index turn_next_idx on turn (queue, priority, seq);  -- not unique: a task may come back twice while its old turn, used by another task, is still in line
 create index turn_lane_idx on turn (lane);
 
 -- Turns of lanes with an interval, until they may be taken again.
@@ -193,6 +193,7 @@ create table mark (
     n        int      not null,
     lim      int,
     priority smallint not null,                    -- the most urgent of the n
+    slowest  smallint not null default 0,          -- and the least
     queue    text collate "C" not null,
     key      text collate "C" not null
 ) with (

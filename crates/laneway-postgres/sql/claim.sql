@@ -44,9 +44,11 @@ declare
     v_lane_keys text[] := '{}';
     v_spare_lanes bigint[] := '{}';           -- turns that found nothing to do
     v_spare_priorities smallint[] := '{}';
+    v_spare_bound bigint[] := '{}';
     v_ready    bigint;
     v_urgent   smallint;
     v_moved    boolean;
+    v_merge    boolean := true;
     v_marked   boolean;                       -- there are marks that were not looked at
     v_priority smallint;
     v_seq      bigint;
@@ -117,7 +119,8 @@ begin
         ) t;
         v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
         v_whole := coalesce(cardinality(v_lanes), 0) < v_need;   -- there are no more turns in line behind these
-        if v_whole and p_hand_lanes <> '{}' then
+        -- Turns in hand come behind those in line, but before less urgent ones.
+        if p_hand_lanes <> '{}' and (v_whole or exists (select from unnest(p_hand_priorities) h(priority) where h.priority < v_places[v_need])) then
             select array_agg(t.tid order by t.priority, t.place), array_agg(t.priority order by t.priority, t.place),
                 array_agg(t.seq order by t.priority, t.place), array_agg(t.lane order by t.priority, t.place),
                 array_agg(t.task_id order by t.priority, t.place)
@@ -134,7 +137,8 @@ begin
         end if;
 
         v_take := least(v_need, coalesce(cardinality(v_lanes), 0));
-        if v_take > 0 then
+        v_free := '{}';
+        if v_take > 0 and v_merge then
             v_free := array(
                 select t.priority
                 from task t
@@ -173,6 +177,7 @@ begin
             v_lane_keys := v_lane_keys || v_got.lane_keys;
             v_spare_lanes := v_spare_lanes || v_got.spare_lanes;
             v_spare_priorities := v_spare_priorities || v_got.spare_priorities;
+            v_spare_bound := v_spare_bound || v_got.spare_bound;
             v_moved := v_got.moved;
         end if;
         -- What was in hand and not needed stands in line now.
@@ -198,10 +203,12 @@ begin
                 v_bounds[3] := v_priority;
                 v_bounds[4] := v_seq;
             end if;
-            if v_marked and v_take > cardinality(v_got.tids) then
-                -- The turns in line were not worth as much as they promised.
-                perform take_up_all(p_queue, p_max);
-                v_marked := false;
+            if v_take > cardinality(v_got.tids) then
+                -- The turns in line were not worth as much as they promised: merge again behind them.
+                if v_marked then
+                    perform take_up_all(p_queue, p_max);
+                    v_marked := false;
+                end if;
                 continue;
             end if;
         end if;
@@ -245,8 +252,16 @@ begin
             end if;
         end if;
 
-        exit when v_take + v_last = 0
-            or v_whole and v_take = coalesce(cardinality(v_lanes), 0) and v_last < v_need;
+        if v_last < v_need and v_take < coalesce(cardinality(v_lanes), 0) then
+            -- Free tasks that were counted are held by somebody else: the rest is for the turns.
+            v_merge := false;
+            continue;
+        end if;
+        if v_take + v_last = 0 or v_whole and v_take = coalesce(cardinality(v_lanes), 0) and v_last < v_need then
+            exit when not v_marked;
+            perform take_up_all(p_queue, p_max);
+            v_marked := false;
+        end if;
     end loop;
     -- Turns in hand that no round has met (the claim was full before) stand in line.
     insert into turn (queue, priority, lane)
@@ -257,7 +272,7 @@ begin
         return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_tids, v_lane_ids, v_lane_keys, v_now);
     end if;
     if v_spare_lanes <> '{}' then
-        perform retire(p_queue, v_spare_lanes, v_spare_priorities);
+        perform retire(p_queue, v_spare_lanes, v_spare_priorities, v_spare_bound);
     end if;
     v_row.queue := p_queue;
     v_row.bounds := v_bounds || v_us;
@@ -274,17 +289,25 @@ create or replace function claim_heads(
     p_queue text, p_kinds text[], p_turns tid[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_taken tid[],
     p_contested boolean, p_now timestamptz,
     out tids tid[], out bytes bigint, out lane_ids bigint[], out lane_keys text[],
-    out spare_lanes bigint[], out spare_priorities smallint[], out moved boolean
+    out spare_lanes bigint[], out spare_priorities smallint[], out spare_bound bigint[], out moved boolean
 )
 language plpgsql as $$
 declare
-    v_bound   bigint[] := array(select t.id from task t where t.id = any (array_remove(p_bound, null)));
+    v_bound   bigint[] := array(
+        select t.id
+        from unnest(p_bound) b(id)
+        cross join lateral (select t.id, t.ctid from task t where t.id = b.id offset 0) t
+        where b.id is not null
+          and (p_taken = '{}' or t.ctid <> all (p_taken))
+    );
     v_places  bigint[];        -- turns that have a task to start
     v_tids    tid[];
     v_ids     bigint[];
     v_prios   smallint[];      -- how urgent their lanes are
     v_idle    bigint[];        -- turns that have none
     v_stay    bigint[];        -- turns whose task others must run
+    v_over    bigint[];        -- idle turns of lanes above their limit
+    v_behind  bigint[];        -- turns whose lane has something more urgent that others must run
     v_paced   bigint[];        -- lanes with an interval
     v_more    record;
     v_done    bigint[];
@@ -294,12 +317,14 @@ begin
     -- Free turns, and bound ones whose task is gone: the first tasks of the lane. In an ordered lane the head or nothing.
     select array_agg(p.place) filter (where p.can_run), array_agg(p.tid) filter (where p.can_run), array_agg(p.id) filter (where p.can_run),
         array_agg(p.priority) filter (where p.can_run), array_agg(p.place) filter (where p.id is null),
-        array_agg(p.place) filter (where p.id is not null and not p.can_run),
+        array_agg(p.place) filter (where p.id is not null and not p.can_run), array_agg(p.place) filter (where p.id is null and p.over),
+        array_agg(p.place) filter (where p.can_run and p.behind),
         array_agg(p.lane) filter (where p.number = 1), array_agg(p.key) filter (where p.number = 1), array_agg(p.lane) filter (where p.number = 1 and p.paced)
-    into v_places, v_tids, v_ids, v_prios, v_idle, v_stay, lane_ids, lane_keys, v_paced
+    into v_places, v_tids, v_ids, v_prios, v_idle, v_stay, v_over, v_behind, lane_ids, lane_keys, v_paced
     from (
         -- Behind tasks that others must run, the place in line tells nothing about this one.
-        select g.lane, l.key, l.paced, p.place, p.tid, p.id, case when p_kinds is null or l.lim = 1 then p.priority else -32768 end as priority, p.number, p.id is not null and (p_kinds is null or p.kind = any (p_kinds)) as can_run
+        select g.lane, l.key, l.paced, l.over, p.place, p.tid, p.id, case when p_kinds is null or l.lim = 1 then p.priority else -32768 end as priority, p.number,
+            p_kinds is not null and l.lim <> 1 and p.priority > p_priorities[p.place] as behind, p.id is not null and (p_kinds is null or p.kind = any (p_kinds)) as can_run
         from (
             select u.lane, array_agg(u.place) filter (where u.is_free) as places, count(*) as n, count(*) filter (where not u.is_free) as bound
             from (
@@ -309,7 +334,7 @@ begin
             group by u.lane
         ) g
         cross join lateral (
-            select n.key, n.lim, n.interval_ms > 0 as paced,
+            select n.key, n.lim, n.interval_ms > 0 as paced, n.issued > n.lim as over,
                 -- Above its limit a lane burns as many turns as are too many; those bound to a task are used first.
                 case when n.may_be_halted and exists (select from halt h where h.lane = n.id) then 0 else greatest(0, g.n - greatest(n.issued - n.lim, 0) - g.bound) end as usable
             from lane n
@@ -319,15 +344,29 @@ begin
         cross join lateral (
             select array_agg(t.ctid) as tids, array_agg(t.id) as ids, array_agg(t.priority) as priorities, array_agg(t.kind) as kinds
             from (
-                select t.ctid, t.id, t.priority, t.kind
+                (select t.ctid, t.id, t.priority, t.kind
                 from task t
                 where t.queue = p_queue
                   and t.lane = g.lane
-                  and (p_kinds is null or l.lim = 1 or t.kind = any (p_kinds))
                   and (p_taken = '{}' or t.ctid <> all (p_taken))
                   and (v_bound = '{}' or t.id <> all (v_bound))
                 order by t.priority, t.id
-                limit l.usable
+                limit case when l.lim = 1 then l.usable else 0 end)
+                union all
+                -- Where order does not matter, a task that somebody holds is passed over.
+                select w.*
+                from (
+                    select t.ctid, t.id, t.priority, t.kind
+                    from task t
+                    where t.queue = p_queue
+                      and t.lane = g.lane
+                      and (p_kinds is null or t.kind = any (p_kinds))
+                      and (p_taken = '{}' or t.ctid <> all (p_taken))
+                      and (v_bound = '{}' or t.id <> all (v_bound))
+                    order by t.priority, t.id
+                    limit case when l.lim = 1 then 0 else l.usable end
+                    for update skip locked
+                ) w
             ) t
         ) h
         cross join lateral unnest(g.places, h.tids, h.ids, h.priorities, h.kinds) with ordinality p(place, tid, id, priority, kind, number)
@@ -353,13 +392,14 @@ begin
                 where n.id = b.lane
                 offset 0
             ) l
-            cross join lateral (select t.ctid, t.id, t.priority, t.kind from task t where t.id = b.task_id offset 0) t
+            cross join lateral (select t.ctid, t.id, t.priority, t.kind from task t where t.id = b.task_id and t.id = any (v_bound) offset 0) t
         ) p;
         v_places := v_more.places || v_places;
         v_tids := v_more.tids || v_tids;
         v_ids := v_more.ids || v_ids;
         v_prios := v_more.prios || v_prios;
         v_idle := v_idle || v_more.idle;
+        v_over := v_over || v_more.idle;
         lane_ids := lane_ids || v_more.lanes;
         lane_keys := lane_keys || v_more.keys;
         v_paced := v_paced || v_more.paced;
@@ -371,7 +411,7 @@ begin
             select u.place
             from unnest(v_places, v_prios) u(place, priority)
             where u.priority > p_priorities[u.place]
-              and p_bound[u.place] is null
+              and (p_bound[u.place] is null or p_bound[u.place] <> all (v_bound))
         );
         if v_moved <> '{}' then
             -- Somebody else may be next: the turns go where they belong, and the claim looks again.
@@ -422,6 +462,14 @@ begin
           and place <> all (v_used);
     end if;
     delete from turn where ctid = any (array(select p_turns[place] from unnest(v_used) place));
+    if v_behind is not null then
+        -- The lane loses a turn that stood in line for its head: when one is back, it must stand there again.
+        insert into mark (lane, n, priority, slowest, queue, key)
+        select p_lanes[place], 1, min(p_priorities[place]), 1000, p_queue, lane_keys[array_position(lane_ids, p_lanes[place])]
+        from unnest(v_behind) place
+        where place = any (v_used)
+        group by p_lanes[place];
+    end if;
     if v_stay is not null then
         insert into turn (queue, priority, lane)
         select p_queue, p_priorities[place], p_lanes[place]
@@ -430,6 +478,10 @@ begin
           and place <> all (coalesce(v_done, '{}'));   -- unless it was parked
     end if;
 
+    if v_over is not null then
+        v_over := burn(v_over, p_turns, p_lanes, p_bound);
+        v_idle := array(select place from unnest(v_idle) place where place <> all (v_over));
+    end if;
     if v_idle is not null and v_idle <> '{}' then
         if p_kinds is not null then
             -- A lane that has only tasks which others can run is not empty.
@@ -448,7 +500,39 @@ begin
         delete from turn where ctid = any (array(select p_turns[place] from unnest(v_idle) place));
         spare_lanes := array(select p_lanes[place] from unnest(v_idle) place);
         spare_priorities := array(select p_priorities[place] from unnest(v_idle) place);
+        spare_bound := array(select case when p_bound[place] = any (v_bound) then p_bound[place] end from unnest(v_idle) place);
     end if;
+end $$;
+
+-- Burns turns of lanes above their limit, as many as are too many, at once: the next turn of such a lane may be good.
+-- Returns the places of those that are gone.
+create or replace function burn(p_places bigint[], p_turns tid[], p_lanes bigint[], p_bound bigint[]) returns bigint[]
+language plpgsql as $$
+declare
+    v_lane record;
+    v_mine bigint[];
+    v_gone bigint[] := '{}';
+begin
+    for v_lane in
+        select l.id, l.issued - l.lim as extra
+        from lane l
+        where l.id = any (array(select p_lanes[place] from unnest(p_places) place))
+          and l.issued > l.lim
+        order by l.id
+        for update skip locked
+    loop
+        v_mine := array(
+            select place
+            from unnest(p_places) place
+            where p_lanes[place] = v_lane.id
+            order by p_bound[place] is not null   -- those that wait for a task last
+            limit v_lane.extra
+        );
+        delete from turn where ctid = any (array(select p_turns[place] from unnest(v_mine) place));
+        update lane set issued = issued - cardinality(v_mine) where id = v_lane.id;
+        v_gone := v_gone || v_mine;
+    end loop;
+    return v_gone;
 end $$;
 
 -- Moves the locked tasks into leases and answers with them.

@@ -35,8 +35,8 @@ begin
             order by due_at, id
         ),
         marks as (
-            insert into mark (lane, n, priority, queue, key)
-            select lane, 1, priority, queue, lane_key
+            insert into mark (lane, n, priority, slowest, queue, key)
+            select lane, 1, priority, priority, queue, lane_key
             from moved
             where lane <> 0
               and not holds_turn

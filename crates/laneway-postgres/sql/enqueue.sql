@@ -65,9 +65,9 @@ begin
         where due_at is not null
     ),
     marks as (
-        insert into mark (lane, n, lim, priority, queue, key)
+        insert into mark (lane, n, lim, priority, slowest, queue, key)
         select lane, count(*) filter (where due_at is null), (array_agg(lane_limit order by place desc) filter (where lane_limit is not null))[1],
-            coalesce(min(priority) filter (where due_at is null), 0), queue, min(lane_key)
+            coalesce(min(priority) filter (where due_at is null), 0), coalesce(max(priority) filter (where due_at is null), 0), queue, min(lane_key)
         from new
         where lane <> 0
           and (due_at is null or lane_limit is not null)   -- a limit counts from now on, also that of a task for later
@@ -111,16 +111,17 @@ end $$;
 -- Bulk enqueue, after COPY: marks, then hints.
 create or replace function bulk_end(
     p_mark_queues text[], p_mark_keys text[], p_mark_counts int[], p_mark_limits int[], p_mark_priorities smallint[],
-    p_queues text[]
+    p_mark_slowests smallint[], p_queues text[]
 ) returns void
 language plpgsql
 set search_path from current
 set plan_cache_mode = force_generic_plan
 as $$
 begin
-    insert into mark (lane, n, lim, priority, queue, key)
-    select lane_id(u.queue, u.key), u.n, u.lim, u.priority, u.queue, u.key
-    from unnest(p_mark_queues, p_mark_keys, p_mark_counts, p_mark_limits, p_mark_priorities) u(queue, key, n, lim, priority);
+    insert into mark (lane, n, lim, priority, slowest, queue, key)
+    select lane_id(u.queue, u.key), u.n, u.lim, u.priority, u.slowest, u.queue, u.key
+    from unnest(p_mark_queues, p_mark_keys, p_mark_counts, p_mark_limits, p_mark_priorities, p_mark_slowests)
+        u(queue, key, n, lim, priority, slowest);
     perform hint(p_queues);
 end $$;
 

@@ -62,8 +62,8 @@ end $$;
 create or replace function mark_backlog(p_queue text, p_key text, p_lane bigint, p_most int) returns void
 language plpgsql as $$
 begin
-    insert into mark (lane, n, priority, queue, key)
-    select p_lane, count(*), min(b.priority), p_queue, p_key
+    insert into mark (lane, n, priority, slowest, queue, key)
+    select p_lane, count(*), min(b.priority), max(b.priority), p_queue, p_key
     from (
         select t.priority
         from task t

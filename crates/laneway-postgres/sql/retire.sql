@@ -4,7 +4,7 @@
 -- is seen in 2; one that is committed later has a mark whose take-up waits for nothing, but will find the lane
 -- with a turn less. Looking and locking in one statement would share a snapshot and strand that task.
 -- Turns of lanes that are locked elsewhere go back into the line.
-create or replace function retire(p_queue text, p_lanes bigint[], p_priorities smallint[]) returns void
+create or replace function retire(p_queue text, p_lanes bigint[], p_priorities smallint[], p_bound bigint[]) returns void
 language plpgsql as $$
 declare
     v_locked bigint[];
@@ -13,10 +13,8 @@ declare
 begin
     v_locked := array(
         select l.id
-        from lane l
-        where l.id = any (p_lanes)
-        order by l.id
-        for update skip locked
+        from (select distinct u.lane from unnest(p_lanes) u(lane) order by u.lane) u
+        cross join lateral (select l.id from lane l where l.id = u.lane for update skip locked) l
     );
 
     select array_agg(d.lane), array_agg(d.drops) into v_lanes, v_drops
@@ -31,7 +29,7 @@ begin
                 ), 0))
             end as drops
         from (select u.lane, count(*)::int as spare from unnest(p_lanes) u(lane) where u.lane = any (v_locked) group by u.lane) s
-        join lane l on l.id = s.lane
+        cross join lateral (select * from lane l where l.id = s.lane offset 0) l
     ) d
     where d.drops > 0;
 
@@ -39,13 +37,15 @@ begin
     set issued = l.issued - d.drops,
         used_at = clock()
     from unnest(v_lanes, v_drops) d(lane, drops)
-    where l.id = d.lane;
+    cross join lateral (select r.ctid as tid from lane r where r.id = d.lane offset 0) r
+    where l.ctid = r.tid;              -- locked by us, so it stays where it is
 
-    insert into turn (queue, priority, lane)
-    select p_queue, k.priority, k.lane
+    insert into turn (queue, priority, lane, task_id)
+    select p_queue, k.priority, k.lane, k.task_id
     from (
-        select u.lane, u.priority, u.place, row_number() over (partition by u.lane order by u.place) as number
-        from unnest(p_lanes, p_priorities) with ordinality u(lane, priority, place)
+        -- Turns that wait for a task go last.
+        select u.lane, u.priority, u.task_id, u.place, row_number() over (partition by u.lane order by u.task_id is not null, u.place) as number
+        from unnest(p_lanes, p_priorities, p_bound) with ordinality u(lane, priority, task_id, place)
     ) k
     left join unnest(v_lanes, v_drops) d(lane, drops) on d.lane = k.lane
     where k.number > coalesce(d.drops, 0)

@@ -15,14 +15,17 @@ declare
     v_counts     int[];
     v_limits     int[];
     v_priorities smallint[];
+    v_slowests   smallint[];
     v_keys       text[];
+    v_missing    bigint[];
     v_locked     bigint[];
     v_done       bigint[];
 begin
-    select array_agg(m.id), array_agg(m.ctid), array_agg(m.lane), array_agg(m.n), array_agg(m.lim), array_agg(m.priority), array_agg(m.key)
-    into v_marks, v_tids, v_mark_lanes, v_counts, v_limits, v_priorities, v_keys
+    select array_agg(m.id), array_agg(m.ctid), array_agg(m.lane), array_agg(m.n), array_agg(m.lim), array_agg(m.priority), array_agg(m.slowest),
+        array_agg(m.key)
+    into v_marks, v_tids, v_mark_lanes, v_counts, v_limits, v_priorities, v_slowests, v_keys
     from (
-        select id, ctid, lane, n, lim, priority, key
+        select id, ctid, lane, n, lim, priority, slowest, key
         from mark
         where queue = p_queue
           and (priority, id) > (p_after[1]::smallint, p_after[2])
@@ -36,14 +39,20 @@ begin
 
     -- Inserting waits for an uncommitted insert of the same key, so only the holder of the key's bucket inserts.
     -- Buckets, because a lock per lane would fill the server's lock table.
-    if exists (select from unnest(v_mark_lanes) m(lane) where not exists (select from lane l where l.id = m.lane)) then
+    v_missing := array(
+        select m.lane
+        from unnest(v_mark_lanes) m(lane)
+        left join lateral (select l.id from lane l where l.id = m.lane offset 0) l on true
+        where l.id is null
+    );
+    if v_missing <> '{}' then
         insert into lane (id, lim, queue, key, used_at)
         select m.lane, 1, p_queue, min(m.key), clock()
         from unnest(v_mark_lanes, v_keys) m(lane, key)
-        where not exists (select from lane l where l.id = m.lane)
+        where m.lane = any (v_missing)
           and (m.lane & 63) in (
               select bucket
-              from (select distinct b.lane & 63 as bucket from unnest(v_mark_lanes) b(lane)) buckets
+              from (select distinct b.lane & 63 as bucket from unnest(v_missing) b(lane)) buckets
               where pg_try_advisory_xact_lock(1281452377, (hashtext(p_queue) & -64 | buckets.bucket)::int)
           )
         group by m.lane
@@ -53,13 +62,11 @@ begin
 
     v_locked := array(
         select l.id
-        from lane l
-        where l.id = any (v_mark_lanes)
-        order by l.id
-        for update skip locked
+        from (select distinct m.lane from unnest(v_mark_lanes) m(lane) order by m.lane) m
+        cross join lateral (select l.id from lane l where l.id = m.lane for update skip locked) l
     );
 
-    v_done := issue_turns(p_queue, v_locked, v_marks, v_mark_lanes, v_counts, v_limits, v_priorities);
+    v_done := issue_turns(p_queue, v_locked, v_marks, v_mark_lanes, v_counts, v_limits, v_priorities, v_slowests);
     -- Marks are never updated, and these are locked by us.
     delete from mark
     where ctid = any (array(select m.tid from unnest(v_marks, v_tids) m(id, tid) where m.id = any (v_done)));
@@ -83,7 +90,8 @@ end $$;
 -- A mark stays when its task is more urgent than others of its lane and the lane's turns are all out: it is
 -- needed again to move one of them up when it is back in line.
 create or replace function issue_turns(
-    p_queue text, p_locked bigint[], p_marks bigint[], p_lanes bigint[], p_counts int[], p_limits int[], p_priorities smallint[]
+    p_queue text, p_locked bigint[], p_marks bigint[], p_lanes bigint[], p_counts int[], p_limits int[], p_priorities smallint[],
+    p_slowests smallint[]
 ) returns bigint[]
 language plpgsql as $$
 declare
@@ -101,9 +109,9 @@ begin
     into v_ids, v_issue, v_new, v_lims, v_slowest
     from (
         select m.lane, sum(m.n)::int as n,
-            min(m.priority) filter (where m.n > 0) as priority, max(m.priority) filter (where m.n > 0) as least_urgent,
+            min(m.priority) filter (where m.n > 0) as priority, max(m.slowest) filter (where m.n > 0) as least_urgent,
             (array_agg(m.lim order by m.id desc) filter (where m.lim is not null))[1] as lim
-        from unnest(p_marks, p_lanes, p_counts, p_limits, p_priorities) m(id, lane, n, lim, priority)
+        from unnest(p_marks, p_lanes, p_counts, p_limits, p_priorities, p_slowests) m(id, lane, n, lim, priority, slowest)
         where m.lane = any (p_locked)
         group by m.lane
         order by min(m.id)
@@ -141,7 +149,8 @@ begin
         slowest = i.slowest,
         used_at = clock()
     from unnest(v_ids, v_issue, v_lims, v_slowest) i(lane, n, lim, slowest)
-    where l.id = i.lane
+    cross join lateral (select r.ctid as tid from lane r where r.id = i.lane offset 0) r
+    where l.ctid = r.tid               -- locked by us, so it stays where it is
       and (i.n > 0 or i.lim <> l.lim or i.slowest > l.slowest);
 
     insert into turn (queue, priority, lane)

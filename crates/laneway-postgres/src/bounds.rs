@@ -49,7 +49,10 @@ impl Bounds {
         let now = Instant::now();
         let mut bounds = self.lock();
         let bound = bounds.entry((session, queue)).or_insert(Bound { position: *position, next_full: now });
-        bound.position = *position;
+        // A look from the beginning that found nothing tells nothing about where to start.
+        if tasks > 0 || !from_start {
+            bound.position = *position;
+        }
         if from_start {
             let spent = Duration::from_micros(spent.first().copied().unwrap_or(0).max(0) as u64);
             let excess = spent.saturating_sub(CHEAP + CHEAP_PER_TASK * tasks as u32);

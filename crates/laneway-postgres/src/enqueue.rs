@@ -239,7 +239,7 @@ pub(crate) async fn copy_tasks(
         .query_typed(
             &format!(
                 "select {schema}.bulk_end(p_mark_queues => $1, p_mark_keys => $2, p_mark_counts => $3, \
-                 p_mark_limits => $4, p_mark_priorities => $5, p_queues => $6)"
+                 p_mark_limits => $4, p_mark_priorities => $5, p_mark_slowests => $6, p_queues => $7)"
             ),
             &[
                 (&mark_queues, Type::TEXT_ARRAY),
@@ -247,6 +247,7 @@ pub(crate) async fn copy_tasks(
                 (&marks.counts, Type::INT4_ARRAY),
                 (&marks.limits, Type::INT4_ARRAY),
                 (&marks.priorities, Type::INT2_ARRAY),
+                (&marks.slowests, Type::INT2_ARRAY),
                 (&queues, Type::TEXT_ARRAY),
             ],
         )
@@ -280,13 +281,14 @@ impl<'a> DistinctLanes<'a> {
     }
 }
 
-/// One mark per lane: how many tasks, the last limit that was named, the most urgent priority.
+/// One mark per lane: how many tasks, the last limit that was named, the most and the least urgent priority.
 #[derive(Default)]
 struct Marks {
     places: Vec<usize>,
     counts: Vec<i32>,
     limits: Vec<Option<i32>>,
     priorities: Vec<i16>,
+    slowests: Vec<i16>,
     of_lane: HashMap<usize, usize>,
 }
 
@@ -298,11 +300,13 @@ impl Marks {
             self.counts.push(0);
             self.limits.push(None);
             self.priorities.push(i16::MAX);
+            self.slowests.push(i16::MIN);
             self.places.len() - 1
         });
         self.counts[mark] += i32::from(runnable.is_some());
         self.limits[mark] = limit.or(self.limits[mark]);
         self.priorities[mark] = self.priorities[mark].min(runnable.unwrap_or(i16::MAX));
+        self.slowests[mark] = self.slowests[mark].max(runnable.unwrap_or(i16::MIN));
     }
 }
 

@@ -55,9 +55,10 @@ pub(crate) fn translate_pool(target: &str, error: PoolError) -> StoreError {
     }
 }
 
-/// True when the statement failed because of the data in it: the same call will fail again.
+/// True when the statement failed because of the data in it: the same call will fail again. A violated constraint is not
+/// the data's fault but ours.
 pub(crate) fn is_data_error(error: &tokio_postgres::Error) -> bool {
-    error.code().is_some_and(|state| state.code().starts_with("22") || state.code().starts_with("23"))
+    error.code().is_some_and(|state| state.code().starts_with("22"))
 }
 
 fn is_connection(error: &tokio_postgres::Error) -> bool {

@@ -308,10 +308,7 @@ impl Facts {
                 (None, _) => mistakes.push(format!("task {task} was acknowledged and has not ended")),
                 (Some([state]), Some([verdict])) if state_of(*verdict) == Some(*state) => (),
                 (Some([_]), None)
-                    if self.may_have_ended.contains_key(task) || self.was_interrupted(*task) =>
-                {
-                    ()
-                }
+                    if self.may_have_ended.contains_key(task) || self.was_interrupted(*task) => {}
                 (states, ends) => {
                     mistakes.push(format!("task {task} ended as {states:?}, accepted were {ends:?}"))
                 }

@@ -363,7 +363,8 @@ async fn a_cancel_against_claims_and_settles_has_one_answer(store: &TestStore, s
     board.expected.store(0, Ordering::SeqCst);
     all_done(crew, &board, store).await;
 
-    for (id, answer) in answers.lock().unwrap().clone() {
+    let answers = answers.lock().unwrap().clone();
+    for (id, answer) in answers {
         let state = store.state(id).await;
         match answer {
             Cancel::Cancelled => assert_eq!(state, State::Cancelled, "task {id}"),
