@@ -362,7 +362,7 @@ begin
                       and t.lane = g.lane
                       and (p_kinds is null or t.kind = any (p_kinds))
                       and (p_taken = '{}' or t.ctid <> all (p_taken))
-                      and (v_bound = '{}' or t.id <> all (v_bound))
+                      and not exists (select from turn b where b.lane = t.lane and b.task_id = t.id)   -- that turn's task
                     order by t.priority, t.id
                     limit case when l.lim = 1 then 0 else l.usable end
                     for update skip locked
@@ -465,7 +465,7 @@ begin
     if v_behind is not null then
         -- The lane loses a turn that stood in line for its head: when one is back, it must stand there again.
         insert into mark (lane, n, priority, slowest, queue, key)
-        select p_lanes[place], 1, min(p_priorities[place]), 1000, p_queue, lane_keys[array_position(lane_ids, p_lanes[place])]
+        select p_lanes[place], 1, min(p_priorities[place]), min(p_priorities[place]), p_queue, lane_keys[array_position(lane_ids, p_lanes[place])]
         from unnest(v_behind) place
         where place = any (v_used)
         group by p_lanes[place];
@@ -479,7 +479,7 @@ begin
     end if;
 
     if v_over is not null then
-        v_over := burn(v_over, p_turns, p_lanes, p_bound);
+        v_over := burn(v_over, p_turns, p_lanes, p_priorities, p_bound);
         v_idle := array(select place from unnest(v_idle) place where place <> all (v_over));
     end if;
     if v_idle is not null and v_idle <> '{}' then
@@ -506,7 +506,7 @@ end $$;
 
 -- Burns turns of lanes above their limit, as many as are too many, at once: the next turn of such a lane may be good.
 -- Returns the places of those that are gone.
-create or replace function burn(p_places bigint[], p_turns tid[], p_lanes bigint[], p_bound bigint[]) returns bigint[]
+create or replace function burn(p_places bigint[], p_turns tid[], p_lanes bigint[], p_priorities smallint[], p_bound bigint[]) returns bigint[]
 language plpgsql as $$
 declare
     v_lane record;
@@ -514,7 +514,7 @@ declare
     v_gone bigint[] := '{}';
 begin
     for v_lane in
-        select l.id, l.issued - l.lim as extra
+        select l.id, l.queue, l.key, l.issued - l.lim as extra
         from lane l
         where l.id = any (array(select p_lanes[place] from unnest(p_places) place))
           and l.issued > l.lim
@@ -530,6 +530,10 @@ begin
         );
         delete from turn where ctid = any (array(select p_turns[place] from unnest(v_mine) place));
         update lane set issued = issued - cardinality(v_mine) where id = v_lane.id;
+        -- The turns that are left may stand further back than these did: a mark moves one up.
+        insert into mark (lane, n, priority, slowest, queue, key)
+        select v_lane.id, 1, min(p_priorities[place]), min(p_priorities[place]), v_lane.queue, v_lane.key
+        from unnest(v_mine) place;
         v_gone := v_gone || v_mine;
     end loop;
     return v_gone;

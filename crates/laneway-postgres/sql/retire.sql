@@ -40,6 +40,16 @@ begin
     cross join lateral (select r.ctid as tid from lane r where r.id = d.lane offset 0) r
     where l.ctid = r.tid;              -- locked by us, so it stays where it is
 
+    -- A lane above its limit has lost turns though it has tasks. Those that are left may stand further back than these did:
+    -- a mark moves one up.
+    insert into mark (lane, n, priority, slowest, queue, key)
+    select u.lane, 1, min(u.priority), min(u.priority), p_queue, l.key
+    from unnest(p_lanes, p_priorities) u(lane, priority)
+    cross join lateral (select l.key from lane l where l.id = u.lane offset 0) l
+    where u.lane = any (v_lanes)
+      and exists (select from task t where t.queue = p_queue and t.lane = u.lane)
+    group by u.lane, l.key;
+
     insert into turn (queue, priority, lane, task_id)
     select p_queue, k.priority, k.lane, k.task_id
     from (
