@@ -309,68 +309,93 @@ declare
     v_over    bigint[];        -- idle turns of lanes above their limit
     v_behind  bigint[];        -- turns whose lane has something more urgent that others must run
     v_paced   bigint[];        -- lanes with an interval
+    v_simple  boolean;
     v_more    record;
     v_done    bigint[];
     v_used    bigint[];
     v_moved   bigint[];
 begin
-    -- Free turns, and bound ones whose task is gone: the first tasks of the lane. In an ordered lane the head or nothing.
-    select array_agg(p.place) filter (where p.can_run), array_agg(p.tid) filter (where p.can_run), array_agg(p.id) filter (where p.can_run),
-        array_agg(p.priority) filter (where p.can_run), array_agg(p.place) filter (where p.id is null),
-        array_agg(p.place) filter (where p.id is not null and not p.can_run), array_agg(p.place) filter (where p.id is null and p.over),
-        array_agg(p.place) filter (where p.can_run and p.behind),
-        array_agg(p.lane) filter (where p.number = 1), array_agg(p.key) filter (where p.number = 1), array_agg(p.lane) filter (where p.number = 1 and p.paced)
-    into v_places, v_tids, v_ids, v_prios, v_idle, v_stay, v_over, v_behind, lane_ids, lane_keys, v_paced
-    from (
-        -- Behind tasks that others must run, the place in line tells nothing about this one.
-        select g.lane, l.key, l.paced, l.over, p.place, p.tid, p.id, case when p_kinds is null or l.lim = 1 then p.priority else -32768 end as priority, p.number,
-            p_kinds is not null and l.lim <> 1 and p.priority > p_priorities[p.place] as behind, p.id is not null and (p_kinds is null or p.kind = any (p_kinds)) as can_run
+    -- The ordinary case in one short look: ordered lanes with nothing special about them, each with its head.
+    select array_agg(u.place) filter (where h.can_run), array_agg(h.tid) filter (where h.can_run), array_agg(h.id) filter (where h.can_run),
+        array_agg(h.priority) filter (where h.can_run), array_agg(u.place) filter (where h.id is null),
+        array_agg(u.place) filter (where not h.can_run), array_agg(u.lane), array_agg(l.key), bool_and(l.is_simple)
+    into v_places, v_tids, v_ids, v_prios, v_idle, v_stay, lane_ids, lane_keys, v_simple
+    from unnest(p_lanes) with ordinality u(lane, place)
+    cross join lateral (
+        select n.key, n.lim = 1 and n.issued <= 1 and n.interval_ms = 0 and not n.may_be_halted and v_bound = '{}' as is_simple
+        from lane n
+        where n.id = u.lane
+        offset 0
+    ) l
+    left join lateral (
+        select t.ctid as tid, t.id, t.priority, p_kinds is null or t.kind = any (p_kinds) as can_run
+        from task t
+        where t.queue = p_queue
+          and t.lane = u.lane
+          and l.is_simple
+        order by t.priority, t.id
+        limit 1
+    ) h on true;
+
+    if v_simple is not true then
+        -- Free turns, and bound ones whose task is gone: the first tasks of the lane. In an ordered lane the head or nothing.
+        select array_agg(p.place) filter (where p.can_run), array_agg(p.tid) filter (where p.can_run), array_agg(p.id) filter (where p.can_run),
+            array_agg(p.priority) filter (where p.can_run), array_agg(p.place) filter (where p.id is null),
+            array_agg(p.place) filter (where p.id is not null and not p.can_run), array_agg(p.place) filter (where p.id is null and p.over),
+            array_agg(p.place) filter (where p.can_run and p.behind),
+            array_agg(p.lane) filter (where p.number = 1), array_agg(p.key) filter (where p.number = 1), array_agg(p.lane) filter (where p.number = 1 and p.paced)
+        into v_places, v_tids, v_ids, v_prios, v_idle, v_stay, v_over, v_behind, lane_ids, lane_keys, v_paced
         from (
-            select u.lane, array_agg(u.place) filter (where u.is_free) as places, count(*) as n, count(*) filter (where not u.is_free) as bound
+            -- Behind tasks that others must run, the place in line tells nothing about this one.
+            select g.lane, l.key, l.paced, l.over, p.place, p.tid, p.id, case when p_kinds is null or l.lim = 1 then p.priority else -32768 end as priority, p.number,
+                p_kinds is not null and l.lim <> 1 and p.priority > p_priorities[p.place] as behind, p.id is not null and (p_kinds is null or p.kind = any (p_kinds)) as can_run
             from (
-                select u.lane, u.place, v_bound = '{}' or u.task_id is null or u.task_id <> all (v_bound) as is_free
-                from unnest(p_lanes, p_bound) with ordinality u(lane, task_id, place)
-            ) u
-            group by u.lane
-        ) g
-        cross join lateral (
-            select n.key, n.lim, n.interval_ms > 0 as paced, n.issued > n.lim as over,
-                -- Above its limit a lane burns as many turns as are too many; those bound to a task are used first.
-                case when n.may_be_halted and exists (select from halt h where h.lane = n.id) then 0 else greatest(0, g.n - greatest(n.issued - n.lim, 0) - g.bound) end as usable
-            from lane n
-            where n.id = g.lane
-            offset 0
-        ) l
-        cross join lateral (
-            select array_agg(t.ctid) as tids, array_agg(t.id) as ids, array_agg(t.priority) as priorities, array_agg(t.kind) as kinds
-            from (
-                (select t.ctid, t.id, t.priority, t.kind
-                from task t
-                where t.queue = p_queue
-                  and t.lane = g.lane
-                  and (p_taken = '{}' or t.ctid <> all (p_taken))
-                  and (v_bound = '{}' or t.id <> all (v_bound))
-                order by t.priority, t.id
-                limit case when l.lim = 1 then l.usable else 0 end)
-                union all
-                -- Where order does not matter, a task that somebody holds is passed over.
-                select w.*
+                select u.lane, array_agg(u.place) filter (where u.is_free) as places, count(*) as n, count(*) filter (where not u.is_free) as bound
                 from (
-                    select t.ctid, t.id, t.priority, t.kind
+                    select u.lane, u.place, v_bound = '{}' or u.task_id is null or u.task_id <> all (v_bound) as is_free
+                    from unnest(p_lanes, p_bound) with ordinality u(lane, task_id, place)
+                ) u
+                group by u.lane
+            ) g
+            cross join lateral (
+                select n.key, n.lim, n.interval_ms > 0 as paced, n.issued > n.lim as over,
+                    -- Above its limit a lane burns as many turns as are too many; those bound to a task are used first.
+                    case when n.may_be_halted and exists (select from halt h where h.lane = n.id) then 0 else greatest(0, g.n - greatest(n.issued - n.lim, 0) - g.bound) end as usable
+                from lane n
+                where n.id = g.lane
+                offset 0
+            ) l
+            cross join lateral (
+                select array_agg(t.ctid) as tids, array_agg(t.id) as ids, array_agg(t.priority) as priorities, array_agg(t.kind) as kinds
+                from (
+                    (select t.ctid, t.id, t.priority, t.kind
                     from task t
                     where t.queue = p_queue
                       and t.lane = g.lane
-                      and (p_kinds is null or t.kind = any (p_kinds))
                       and (p_taken = '{}' or t.ctid <> all (p_taken))
-                      and not exists (select from turn b where b.lane = t.lane and b.task_id = t.id)   -- that turn's task
+                      and (v_bound = '{}' or t.id <> all (v_bound))
                     order by t.priority, t.id
-                    limit case when l.lim = 1 then 0 else l.usable end
-                    for update skip locked
-                ) w
-            ) t
-        ) h
-        cross join lateral unnest(g.places, h.tids, h.ids, h.priorities, h.kinds) with ordinality p(place, tid, id, priority, kind, number)
-    ) p;
+                    limit case when l.lim = 1 then l.usable else 0 end)
+                    union all
+                    -- Where order does not matter, a task that somebody holds is passed over.
+                    select w.*
+                    from (
+                        select t.ctid, t.id, t.priority, t.kind
+                        from task t
+                        where t.queue = p_queue
+                          and t.lane = g.lane
+                          and (p_kinds is null or t.kind = any (p_kinds))
+                          and (p_taken = '{}' or t.ctid <> all (p_taken))
+                          and not exists (select from turn b where b.lane = t.lane and b.task_id = t.id)   -- that turn's task
+                        order by t.priority, t.id
+                        limit case when l.lim = 1 then 0 else l.usable end
+                        for update skip locked
+                    ) w
+                ) t
+            ) h
+            cross join lateral unnest(g.places, h.tids, h.ids, h.priorities, h.kinds) with ordinality p(place, tid, id, priority, kind, number)
+        ) p;
+    end if;
 
     -- Bound turns: their own task.
     if v_bound <> '{}' then

@@ -24,7 +24,17 @@ as $$
 declare
     v_now timestamptz := clock();
 begin
-    -- Statement 1 writes.
+    -- Statement 1 writes. Small tasks without lane that may start at once, the ordinary case, need one insert only.
+    if array_remove(p_lanes, null) = '{}' and array_remove(p_delays_ms, null) = '{}' and array_remove(p_dues, null) = '{}'
+        and (select max(octet_length(payload)) from unnest(p_payloads) payload) < 1000
+    then
+        ids := array(select nextval('task_id_seq') from generate_series(1, cardinality(p_kinds)));
+        insert into task (id, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra)
+        select u.id, v_now, octet_length(u.payload), u.priority, u.max_attempts, u.queue, u.kind, u.payload::json, u.extra::json
+        from unnest(ids, p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_extras) u(id, kind, payload, queue, priority, max_attempts, extra);
+        perform hint_enqueued(p_queues, p_delays_ms, p_dues);
+        return;
+    end if;
     with new as materialized (
         select
             nextval('task_id_seq') as id,
@@ -76,11 +86,11 @@ begin
     )
     select array_agg(id order by place) into ids from new;
     -- Statement 2 looks who sleeps: never in the statement that wrote.
-    perform hint_enqueued(ids, p_queues, p_delays_ms, p_dues);
+    perform hint_enqueued(p_queues, p_delays_ms, p_dues);
 end $$;
 
 -- Hints for tasks that were just written. A task for later hints only those who would oversleep it.
-create or replace function hint_enqueued(p_ids bigint[], p_queues text[], p_delays_ms bigint[], p_dues timestamptz[]) returns void
+create or replace function hint_enqueued(p_queues text[], p_delays_ms bigint[], p_dues timestamptz[]) returns void
 language plpgsql as $$
 begin
     if current_setting('transaction_isolation') <> 'read committed' then

@@ -423,7 +423,9 @@ async fn a_turn_is_not_retired_when_a_task_arrived_after_the_lane_looked_empty()
     rival.run("select take_up_all('default', 10)").await;
     rival.commit().await;
     claiming.run("delete from turn").await;
-    claiming.run("select retire('default', array(select id from lane), array[0::smallint], array[null::bigint])").await;
+    claiming
+        .run("select retire('default', array(select id from lane), array[0::smallint], array[null::bigint])")
+        .await;
     claiming.commit().await;
 
     let mut worker = trap.worker().await;
