@@ -28,12 +28,12 @@ seeds! {
         seed_3: [3],
         seed_4: [4],
         seed_5: [5],
-        seed_of_the_environment: seed_of_environment(),
+        seed_of_the_environment: seed_of_environment().into_iter(),
     }
     postgres, 140 {
         seeds_1_to_8: 1..=8,
         seeds_9_to_16: 9..=16,
         seeds_17_to_25: 17..=25,
-        seed_of_the_environment: seed_of_environment(),
+        seed_of_the_environment: seed_of_environment().into_iter(),
     }
 }

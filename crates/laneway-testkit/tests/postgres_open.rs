@@ -28,7 +28,7 @@ async fn migrated_database() -> Database {
 /// The refusal of an address or a server.
 async fn refused(options: PostgresOptions) -> StoreError {
     let opened = soon("an answer", PostgresStore::open(options)).await;
-    opened.err().expect("opening should have been refused")
+    opened.expect_err("opening should have been refused")
 }
 
 /// A port of 127.0.0.1 on which nobody listens.
