@@ -30,8 +30,6 @@ struct Offer {
     least: usize,
     /// At most this many.
     most: usize,
-    /// Tasks that a turn is bound to. Each may be taken.
-    bound: Vec<TaskId>,
     /// Other tasks, which must be taken in this order.
     in_order: Vec<TaskId>,
     /// Tasks that may be taken because it is not certain what the turns are bound to.
@@ -123,23 +121,20 @@ fn ordered(model: &Model, wish: &Wish, pending: &[(TaskId, &Task)]) -> Offer {
     Offer { least: if other.is_empty() { most } else { 0 }, most, perhaps: handled, ..Default::default() }
 }
 
-/// Limit above 1: bound tasks, and the first of the others that the caller can run.
+/// Limit above 1: tasks that came back, and the first of the others that the caller can run. Where order is not promised,
+/// a store may give the turn of a task that came back to another one.
 fn wide(model: &Model, wish: &Wish, pending: &[(TaskId, &Task)], turns: usize) -> Offer {
     let handled = |ids: Vec<TaskId>| -> Vec<TaskId> {
         ids.into_iter().filter(|id| wish.handles(&model.tasks[id])).collect()
     };
-    let all_bound = with(pending, Bound::Yes);
-    let all_doubtful = with(pending, Bound::Perhaps);
-    let reserved = all_bound.len();
-    let bound = handled(all_bound);
+    let all_doubtful = [with(pending, Bound::Yes), with(pending, Bound::Perhaps)].concat();
     let in_order = by_rank(model, handled(with(pending, Bound::No)));
     if all_doubtful.is_empty() {
-        let number = bound.len() + in_order.len().min(turns.saturating_sub(reserved));
-        return Offer { least: number, most: number, bound, in_order, ..Default::default() };
+        let number = in_order.len().min(turns);
+        return Offer { least: number, most: number, in_order, ..Default::default() };
     }
-    let idle = (reserved - bound.len()) + all_doubtful.len();
-    let perhaps: Vec<_> = bound.into_iter().chain(handled(all_doubtful)).chain(in_order).collect();
-    let idle = idle.min(turns);
+    let idle = all_doubtful.len().min(turns);
+    let perhaps: Vec<_> = handled(all_doubtful).into_iter().chain(in_order).collect();
     Offer {
         least: perhaps.len().min(turns - idle),
         most: perhaps.len().min(turns),
@@ -175,8 +170,7 @@ fn judge_lane(offer: &Offer, taken: &BTreeSet<TaskId>) -> Result<(), String> {
     if taken.len() > offer.most {
         return Err(format!("{taken:?} were claimed, at most {} may start", offer.most));
     }
-    let rest: BTreeSet<TaskId> =
-        taken.iter().copied().filter(|id| !offer.bound.contains(id) && !offer.perhaps.contains(id)).collect();
+    let rest: BTreeSet<TaskId> = taken.iter().copied().filter(|id| !offer.perhaps.contains(id)).collect();
     let first: BTreeSet<TaskId> = offer.in_order.iter().copied().take(rest.len()).collect();
     if rest == first {
         return Ok(());
@@ -219,14 +213,14 @@ fn judge_priorities(
 
 /// The task that a lane would certainly have given next.
 fn next_in_lane(offer: &Offer, taken: &BTreeSet<TaskId>) -> Option<TaskId> {
-    let all = || offer.bound.iter().chain(&offer.in_order).chain(&offer.perhaps);
+    let all = || offer.in_order.iter().chain(&offer.perhaps);
     if all().filter(|id| taken.contains(id)).count() >= offer.least {
         return None;
     }
-    // With bound tasks or doubt it is the store's choice which comes next; only a single candidate is certain.
-    let certain = match (offer.bound.is_empty(), offer.perhaps.len()) {
-        (true, 0) => &offer.in_order,
-        (true, 1) => &offer.perhaps,
+    // In doubt it is the store's choice which comes next; only a single candidate is certain.
+    let certain = match offer.perhaps.len() {
+        0 => &offer.in_order,
+        1 => &offer.perhaps,
         _ => return None,
     };
     certain.iter().find(|id| !taken.contains(id)).copied()
