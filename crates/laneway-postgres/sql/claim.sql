@@ -59,9 +59,7 @@ declare
     v_whole    boolean;
 begin
     if p_max <= 0 or exists (select from queue q where q.name = p_queue and q.paused_at is not null) then
-        insert into turn (queue, priority, lane)
-        select p_queue, h.priority, h.lane
-        from unnest(p_hand_lanes, p_hand_priorities) h(lane, priority);
+        perform put_back(p_queue, p_hand_lanes, p_hand_priorities);
         perform take_up_all(p_queue, 1);
         return;
     end if;
@@ -91,9 +89,7 @@ begin
     v_marked := found;
     if v_marked and p_hand_lanes <> '{}' then
         -- A mark may be waiting for one of these turns, to move it up.
-        insert into turn (queue, priority, lane)
-        select p_queue, h.priority, h.lane
-        from unnest(p_hand_lanes, p_hand_priorities) h(lane, priority);
+        perform put_back(p_queue, p_hand_lanes, p_hand_priorities);
         p_hand_lanes := '{}';
         p_hand_priorities := '{}';
     end if;
@@ -217,7 +213,7 @@ begin
         v_last := 0;
         if v_need > 0 and v_bytes < c_bytes then
             v_started := clock_timestamp();
-            select array_agg(t.ctid) as tids, max(t.priority) as priority, count(*) as n,
+            select array_agg(t.ctid) as tids, count(*) as n,
                 max(t.size) as largest, array_agg(t.size) as sizes, array_agg(t.priority) as priorities, array_agg(t.id) as ids
             into v_got
             from (
@@ -264,9 +260,9 @@ begin
         end if;
     end loop;
     -- Turns in hand that no round has met (the claim was full before) stand in line.
-    insert into turn (queue, priority, lane)
-    select p_queue, h.priority, h.lane
-    from unnest(p_hand_lanes, p_hand_priorities) h(lane, priority);
+    if p_hand_lanes <> '{}' then
+        perform put_back(p_queue, p_hand_lanes, p_hand_priorities);
+    end if;
 
     if v_tids <> '{}' then
         return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_tids, v_lane_ids, v_lane_keys, v_now);

@@ -146,3 +146,12 @@ begin
     select h.queue, h.priority, h.lane
     from unnest(p_queues, p_lanes, p_priorities) h(queue, lane, priority);
 end $$;
+
+-- The same for turns of one queue.
+create or replace function put_back(p_queue text, p_lanes bigint[], p_priorities smallint[]) returns void
+language plpgsql as $$
+begin
+    insert into turn (queue, priority, lane)
+    select p_queue, h.priority, h.lane
+    from unnest(p_lanes, p_priorities) h(lane, priority);
+end $$;
