@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::id::{LeaseId, LeaseRef, SessionId};
 use crate::name::{Kind, QueueName};
 use crate::outcome::{Settle, Settled};
@@ -62,13 +64,24 @@ pub struct Claim {
 }
 
 /// Which kinds a worker can run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kinds {
     /// All of them.
     #[default]
     All,
     /// These. Tasks of other kinds stay where they are; in an ordered lane they hold up what is behind them.
     Only(Vec<Kind>),
+}
+
+impl Kinds {
+    /// The kinds by name; `None` when it is all of them.
+    pub fn names(&self) -> Option<Vec<&str>> {
+        match self {
+            Self::All => None,
+            Self::Only(kinds) => Some(kinds.iter().map(Kind::as_str).collect()),
+        }
+    }
 }
 
 /// How carefully a claim looks.

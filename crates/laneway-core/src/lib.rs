@@ -10,6 +10,7 @@
 
 mod advance;
 mod error;
+mod filter;
 mod hint;
 mod id;
 mod json;
@@ -25,6 +26,7 @@ pub mod validate;
 
 pub use advance::{Advance, Advanced, Claim, Claimed, Kinds, Left, Scan};
 pub use error::StoreError;
+pub use filter::{Compare, Filter, Moment, Term, Test};
 pub use hint::{Hint, HintSender, Hints};
 pub use id::{LeaseId, LeaseRef, LeaseToken, SessionId, TaskId};
 pub use json::Json;

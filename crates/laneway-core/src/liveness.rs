@@ -3,6 +3,7 @@
 use serde::Serialize;
 use std::time::Duration;
 
+use crate::advance::Kinds;
 use crate::id::{LeaseId, SessionId, TaskId};
 use crate::name::QueueName;
 
@@ -20,6 +21,8 @@ pub struct Registration {
     pub name: String,
     /// The queues that it serves.
     pub queues: Vec<QueueName>,
+    /// The kinds that it has handlers for.
+    pub kinds: Kinds,
     /// What it can take.
     pub capacity: Capacity,
 }

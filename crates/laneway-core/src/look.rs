@@ -6,6 +6,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::advance::Kinds;
 use crate::id::{SessionId, TaskId};
 use crate::json::Json;
 use crate::liveness::Capacity;
@@ -146,6 +147,19 @@ pub enum Place {
     Ended,
 }
 
+impl Place {
+    /// The list that tasks of `state` are in.
+    pub fn of(state: State) -> Self {
+        match state {
+            State::Pending => Self::Pending,
+            State::Later => Self::Later,
+            State::Leased => Self::Leased,
+            State::Waiting => Self::Waiting,
+            State::Completed | State::Failed | State::Cancelled => Self::Ended,
+        }
+    }
+}
+
 /// A request for one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
@@ -260,6 +274,8 @@ pub struct WorkerView {
     pub name: String,
     /// The queues that it serves.
     pub queues: Vec<QueueName>,
+    /// The kinds that it handles.
+    pub kinds: Kinds,
     /// What it could take when it was last heard of.
     pub capacity: Capacity,
     /// When it registered.

@@ -24,6 +24,8 @@ pub const PAYLOAD_DEPTH_MAX: usize = 64;
 pub const REPORT_BYTES_MAX: usize = 64 * 1024;
 /// The largest page of a listing.
 pub const PAGE_MAX: u32 = 500;
+/// The longest filter, in bytes of UTF-8.
+pub const FILTER_BYTES_MAX: usize = 1_024;
 /// Tags of one task.
 pub const TAGS_MAX: usize = 32;
 /// Steps of a list retry policy.
@@ -61,6 +63,10 @@ pub enum Code {
     BulkTooLarge,
     /// Not an id.
     InvalidId,
+    /// A filter that cannot be read; the message names the character.
+    InvalidFilter,
+    /// A filter of more than a kibibyte.
+    FilterTooLong,
 }
 
 impl Code {
@@ -79,6 +85,8 @@ impl Code {
             Self::InvalidSchema => "invalid_schema",
             Self::BulkTooLarge => "bulk_too_large",
             Self::InvalidId => "invalid_id",
+            Self::InvalidFilter => "invalid_filter",
+            Self::FilterTooLong => "filter_too_long",
         }
     }
 }

@@ -226,7 +226,8 @@ create table worker (
     draining       boolean  not null,
     drain_ordered  boolean  not null default false,
     name           text     not null,
-    queues         text[]   not null
+    queues         text[]   not null,
+    kinds          text[]                          -- null: all
 ) with (fillfactor = 50);
 
 -- Workers that want to be hinted. A table of its own, so that enqueue reads next to nothing.

@@ -142,11 +142,11 @@ as $$
 $$;
 
 create or replace function list_workers()
-returns table (session uuid, name text, queues text[], slots int, free int, memory_percent smallint, draining boolean, started_at timestamptz, seen_at timestamptz)
+returns table (session uuid, name text, queues text[], kinds text[], slots int, free int, memory_percent smallint, draining boolean, started_at timestamptz, seen_at timestamptz)
 language sql
 set search_path from current
 as $$
-    select w.session, w.name, w.queues, w.slots, w.free, w.memory_percent, w.draining, w.started_at, w.seen_at
+    select w.session, w.name, w.queues, w.kinds, w.slots, w.free, w.memory_percent, w.draining, w.started_at, w.seen_at
     from worker w
     order by w.started_at, w.session
 $$;

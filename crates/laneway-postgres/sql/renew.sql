@@ -1,14 +1,14 @@
 -- Liveness: a session is registered, renewed and ended.
 
 create or replace function register(
-    p_session uuid, p_name text, p_queues text[], p_slots int, p_free int, p_memory_percent smallint, p_draining boolean
+    p_session uuid, p_name text, p_queues text[], p_kinds text[], p_slots int, p_free int, p_memory_percent smallint, p_draining boolean
 ) returns void
 language plpgsql
 set search_path from current
 as $$
 begin
-    insert into worker (session, started_at, seen_at, slots, free, memory_percent, draining, name, queues)
-    values (p_session, clock(), clock(), p_slots, p_free, p_memory_percent, p_draining, p_name, p_queues)
+    insert into worker (session, started_at, seen_at, slots, free, memory_percent, draining, name, queues, kinds)
+    values (p_session, clock(), clock(), p_slots, p_free, p_memory_percent, p_draining, p_name, p_queues, p_kinds)
     on conflict (session) do update
     set seen_at = excluded.seen_at,
         slots = excluded.slots,
@@ -16,7 +16,8 @@ begin
         memory_percent = excluded.memory_percent,
         draining = excluded.draining,
         name = excluded.name,
-        queues = excluded.queues;
+        queues = excluded.queues,
+        kinds = excluded.kinds;
 end $$;
 
 -- A sign of life. p_leases: those the worker knows; leases that the session got from an advance up to p_number and does not

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use laneway_core::{
-    Counts, Cursor, Json, LaneKey, LaneLimit, LaneView, Listing, OnFailure, Page, Place, SessionId, State,
-    TaskId, TaskView,
+    Counts, Cursor, Json, Kinds, LaneKey, LaneLimit, LaneView, Listing, OnFailure, Page, Place, SessionId,
+    State, TaskId, TaskView,
 };
 use tokio_postgres::Row;
 
@@ -35,6 +35,11 @@ pub(crate) fn task_view(row: &Row) -> TaskView {
         cancel_requested: row.get("cancel_requested"),
         options: options(row.get::<_, Option<Text<'_>>>("extra").map(|text| text.0)),
     }
+}
+
+/// The kinds that a worker handles; null stands for all.
+pub(crate) fn kinds(names: Option<Vec<String>>) -> Kinds {
+    names.map_or(Kinds::All, |names| Kinds::Only(names.into_iter().map(stored_name).collect()))
 }
 
 pub(crate) fn state(text: &str) -> State {

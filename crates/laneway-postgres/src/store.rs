@@ -185,13 +185,14 @@ impl Store for PostgresStore {
     }
 
     async fn register(&self, registration: Registration) -> Result<(), StoreError> {
-        let Registration { session, name, queues, capacity } = registration;
-        let call = "register(p_session => $1, p_name => $2, p_queues => $3, p_slots => $4, p_free => $5, \
-                    p_memory_percent => $6, p_draining => $7)";
+        let Registration { session, name, queues, kinds, capacity } = registration;
+        let call = "register(p_session => $1, p_name => $2, p_queues => $3, p_kinds => $4, p_slots => $5, p_free => $6, \
+                    p_memory_percent => $7, p_draining => $8)";
         let parameters: &[Parameter<'_>] = &[
             (&session.0, Type::UUID),
             (&laneway_core::validate::clean_report(&name), Type::TEXT),
             (&names(&queues), Type::TEXT_ARRAY),
+            (&kinds.names(), Type::TEXT_ARRAY),
             (&(capacity.slots as i32), Type::INT4),
             (&(capacity.free as i32), Type::INT4),
             (&i16::from(capacity.memory_percent), Type::INT2),
@@ -283,12 +284,9 @@ impl Store for PostgresStore {
     }
 
     async fn is_claimable(&self, queues: &[QueueName], kinds: &Kinds) -> Result<bool, StoreError> {
-        let kinds: Option<Vec<_>> = match kinds {
-            Kinds::All => None,
-            Kinds::Only(kinds) => Some(kinds.iter().map(|kind| kind.as_str()).collect()),
-        };
         let call = "is_claimable(p_queues => $1, p_kinds => $2)";
-        let parameters: &[Parameter<'_>] = &[(&names(queues), Type::TEXT_ARRAY), (&kinds, Type::TEXT_ARRAY)];
+        let parameters: &[Parameter<'_>] =
+            &[(&names(queues), Type::TEXT_ARRAY), (&kinds.names(), Type::TEXT_ARRAY)];
         Ok(self.call("look for work", call, parameters).await?[0].get(0))
     }
 
@@ -386,6 +384,7 @@ impl Store for PostgresStore {
                 session: SessionId(row.get("session")),
                 name: row.get("name"),
                 queues: row.get::<_, Vec<String>>("queues").into_iter().map(stored_name).collect(),
+                kinds: look::kinds(row.get("kinds")),
                 capacity: Capacity {
                     slots: row.get::<_, i32>("slots") as u32,
                     free: row.get::<_, i32>("free") as u32,

@@ -1,7 +1,8 @@
 //! Two tasks of one customer, in order, on a store that needs no set-up.
 
 use laneway_core::{
-    Advance, Capacity, Json, Kind, Lane, LaneKey, NewTask, Outcome, QueueName, Registration, SessionId, Store,
+    Advance, Capacity, Json, Kind, Kinds, Lane, LaneKey, NewTask, Outcome, QueueName, Registration,
+    SessionId, Store,
 };
 use laneway_sqlite::SqliteStore;
 
@@ -18,7 +19,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let session = SessionId::random();
     let queues = vec![QueueName::default()];
     let capacity = Capacity { slots: 10, free: 10, ..Default::default() };
-    store.register(Registration { session, name: "quick start".into(), queues, capacity }).await?;
+    store
+        .register(Registration { session, name: "quick start".into(), queues, kinds: Kinds::All, capacity })
+        .await?;
 
     for number in 1.. {
         // Ten slots are free, but the lane gives one task at a time.

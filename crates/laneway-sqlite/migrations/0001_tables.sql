@@ -162,6 +162,7 @@ create table worker (
     session blob primary key,
     name text not null,
     queues text not null,                    -- a JSON array of names
+    kinds text,                              -- the same; null: all
     slots integer not null,
     free integer not null,
     memory_percent integer not null,

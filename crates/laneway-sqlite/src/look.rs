@@ -92,6 +92,7 @@ const WORKERS: &str = "
 select session,
        name,
        queues,
+       kinds,
        slots,
        free,
        memory_percent,
@@ -198,14 +199,15 @@ pub(crate) fn workers(db: &Connection) -> rusqlite::Result<Vec<WorkerView>> {
             session: row::session(row.get_ref(0)?.as_blob()?)?,
             name: row.get(1)?,
             queues: serde_json::from_str(row.get_ref(2)?.as_str()?).map_err(crate::error::unreadable)?,
+            kinds: row::kinds(row.get_ref(3)?.as_str_or_null()?)?,
             capacity: Capacity {
-                slots: row.get(3)?,
-                free: row.get(4)?,
-                memory_percent: row.get(5)?,
-                draining: row.get(6)?,
+                slots: row.get(4)?,
+                free: row.get(5)?,
+                memory_percent: row.get(6)?,
+                draining: row.get(7)?,
             },
-            started_at: row::timestamp(row.get(7)?)?,
-            seen_at: row::timestamp(row.get(8)?)?,
+            started_at: row::timestamp(row.get(8)?)?,
+            seen_at: row::timestamp(row.get(9)?)?,
         })
     })
 }

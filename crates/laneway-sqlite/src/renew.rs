@@ -14,6 +14,7 @@ insert into worker (
     session,
     name,
     queues,
+    kinds,
     slots,
     free,
     memory_percent,
@@ -21,10 +22,11 @@ insert into worker (
     started_at,
     seen_at
 )
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)
 on conflict (session) do update
 set name = excluded.name,
     queues = excluded.queues,
+    kinds = excluded.kinds,
     slots = excluded.slots,
     free = excluded.free,
     memory_percent = excluded.memory_percent,
@@ -65,8 +67,9 @@ pub(crate) fn register(step: &Step<'_>, registration: &Registration) -> rusqlite
     let session = registration.session.0.as_bytes().as_slice();
     let queues = serde_json::to_string(&registration.queues).expect("names can be encoded");
     let name = &registration.name;
+    let kinds = row::stored_kinds(&registration.kinds);
     step.db
-        .run(REGISTER, params![session, name, queues, slots, free, memory_percent, draining, step.now])
+        .run(REGISTER, params![session, name, queues, kinds, slots, free, memory_percent, draining, step.now])
         .map(|_| ())
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 use uuid::Uuid;
 
-use laneway_core::{Json, Kind, LaneKey, QueueName, SessionId, TaskId, TaskOptions};
+use laneway_core::{Json, Kind, Kinds, LaneKey, QueueName, SessionId, TaskId, TaskOptions};
 
 use crate::error::unreadable;
 
@@ -130,6 +130,22 @@ pub(crate) fn parent(id: Option<i64>) -> Option<TaskId> {
 /// Kinds as a statement takes them.
 pub(crate) fn json_array(kinds: &[Kind]) -> String {
     serde_json::to_string(kinds).expect("names can be encoded")
+}
+
+/// The kinds that a worker handles as it is kept; null stands for all.
+pub(crate) fn stored_kinds(kinds: &Kinds) -> Option<String> {
+    match kinds {
+        Kinds::All => None,
+        Kinds::Only(kinds) => Some(json_array(kinds)),
+    }
+}
+
+/// The kinds that a worker handles.
+pub(crate) fn kinds(text: Option<&str>) -> rusqlite::Result<Kinds> {
+    match text {
+        None => Ok(Kinds::All),
+        Some(text) => serde_json::from_str(text).map(Kinds::Only).map_err(unreadable),
+    }
 }
 
 /// Task ids as a lease keeps them.

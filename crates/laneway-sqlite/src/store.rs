@@ -24,7 +24,7 @@ use crate::{advance, cancel, claimable, enqueue, file, lane, look, maintain, que
 /// everything that was sent to it is written.
 ///
 /// ```
-/// use laneway_core::{Advance, Capacity, Json, Kind, NewTask, Outcome, QueueName, Registration, SessionId, Store};
+/// use laneway_core::{Advance, Capacity, Json, Kind, Kinds, NewTask, Outcome, QueueName, Registration, SessionId, Store};
 /// use laneway_sqlite::SqliteStore;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -33,7 +33,8 @@ use crate::{advance, cancel, claimable, enqueue, file, lane, look, maintain, que
 ///
 /// let session = SessionId::random();
 /// let (name, queues) = ("example".to_owned(), vec![QueueName::default()]);
-/// store.register(Registration { session, name, queues, capacity: Capacity::default() }).await?;
+/// let (kinds, capacity) = (Kinds::All, Capacity::default());
+/// store.register(Registration { session, name, queues, kinds, capacity }).await?;
 /// let advanced = store.advance(Advance::new(session, 1).claim(QueueName::default(), 10)).await?;
 /// assert_eq!(advanced.claimed[0].task.id, id);
 ///

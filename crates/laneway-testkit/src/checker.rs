@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use laneway_core::{
-    Advance, Advanced, Capacity, Claimed, LeaseId, Listing, Outcome, Place, QueueName, Registration,
+    Advance, Advanced, Capacity, Claimed, Kinds, LeaseId, Listing, Outcome, Place, QueueName, Registration,
     SessionId, Settle, Settled, State, Store, TaskId, Verdict,
 };
 
@@ -443,6 +443,7 @@ impl RecordingWorker {
             session: self.session,
             name: "recording".into(),
             queues: vec![QueueName::default()],
+            kinds: Kinds::All,
             capacity: Capacity { slots: 10, free: 10, ..Default::default() },
         }
     }

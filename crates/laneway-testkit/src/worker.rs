@@ -37,6 +37,7 @@ impl TestWorker {
             session: self.session,
             name: "test".into(),
             queues: vec![QueueName::default()],
+            kinds: Kinds::All,
             capacity: Capacity { slots: 10, free: 10, ..Default::default() },
         }
     }

@@ -77,7 +77,13 @@ pub async fn worker(store: &SqliteStore) -> Worker<'_> {
 impl Worker<'_> {
     pub fn registration(&self) -> Registration {
         let capacity = Capacity { slots: 10, free: 10, ..Capacity::default() };
-        Registration { session: self.session, name: "test".to_owned(), queues: vec![queue()], capacity }
+        Registration {
+            session: self.session,
+            name: "test".to_owned(),
+            queues: vec![queue()],
+            kinds: Kinds::All,
+            capacity,
+        }
     }
 
     pub fn next(&self) -> Advance {

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use laneway_core::{
-    Advance, Capacity, Json, Kind, Lane, LaneKey, LaneLimit, NewTask, Outcome, QueueName, Registration,
-    SessionId, Store,
+    Advance, Capacity, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, NewTask, Outcome, QueueName,
+    Registration, SessionId, Store,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
@@ -174,7 +174,8 @@ async fn coordinate(
 ) -> Result<(), laneway_core::StoreError> {
     let session = SessionId::random();
     let queues = vec![QueueName::default()];
-    let registration = Registration { session, name: "bench".into(), queues, capacity: Capacity::default() };
+    let (name, capacity) = ("bench".into(), Capacity::default());
+    let registration = Registration { session, name, queues, kinds: Kinds::All, capacity };
     store.register(registration).await?;
     let mut settles = vec![];
     for number in 1.. {

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use laneway_core::{
-    Advance, Capacity, Outcome, QueueName, Registration, Renewal, Renewed, SessionId, Settle, Store, Verdict,
+    Advance, Capacity, Kinds, Outcome, QueueName, Registration, Renewal, Renewed, SessionId, Settle, Store,
+    Verdict,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
@@ -59,7 +60,7 @@ async fn work(store: &dyn Store) -> Result<(), Failure> {
     let session = SessionId::random();
     let capacity = Capacity { slots: SLOTS, free: SLOTS, ..Default::default() };
     let (name, queues) = ("test-worker".into(), vec![QueueName::default()]);
-    store.register(Registration { session, name, queues, capacity }).await?;
+    store.register(Registration { session, name, queues, kinds: Kinds::All, capacity }).await?;
     tell("session", session);
     let mut settles: Vec<Settle> = vec![];
     let mut kept_house = Instant::now();

@@ -56,6 +56,7 @@ impl Slot {
             session: self.session,
             name: "model".into(),
             queues: QUEUES.map(queue).to_vec(),
+            kinds: Kinds::All,
             capacity: Capacity::default(),
         }
     }

@@ -6,14 +6,20 @@ pub async fn a_registered_worker_is_listed(store: &TestStore) {
     let worker = TestWorker::unregistered(store.handle());
     let capacity = Capacity { slots: 50, free: 20, memory_percent: 70, draining: true };
     let queues = vec![queue("a"), queue("b")];
-    let registration =
-        Registration { name: "host-1".into(), queues: queues.clone(), capacity, ..worker.registration() };
+    let kinds = Kinds::Only(vec![kind("mail.receipt"), kind("mail.digest")]);
+    let registration = Registration {
+        name: "host-1".into(),
+        queues: queues.clone(),
+        kinds: kinds.clone(),
+        capacity,
+        ..worker.registration()
+    };
 
     store.register(registration).await.unwrap();
 
     let [seen] = &store.workers().await.unwrap()[..] else { panic!("one worker is registered") };
     assert_eq!((seen.session, seen.name.as_str()), (worker.session(), "host-1"));
-    assert_eq!((&seen.queues, seen.capacity), (&queues, capacity));
+    assert_eq!((&seen.queues, &seen.kinds, seen.capacity), (&queues, &kinds, capacity));
     assert!(seen.seen_at >= seen.started_at);
 }
 
