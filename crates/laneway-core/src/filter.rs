@@ -174,6 +174,23 @@ impl Filter {
         places
     }
 
+    /// The first and the last moment (exclusive) at which a task of this filter can have ended, seen from `now`, where it
+    /// says so without an "or".
+    pub fn span(&self, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
+        let (mut since, mut until) = (None, None);
+        for term in self.terms.iter().filter(|term| !term.negated) {
+            match term.any[..] {
+                [Test::Since(at)] => since = since.max(Some(at.seen_from(now))),
+                [Test::Until(at)] => {
+                    let at = at.seen_from(now);
+                    until = Some(until.map_or(at, |earlier: Timestamp| earlier.min(at)));
+                }
+                _ => (),
+            }
+        }
+        (since, until)
+    }
+
     /// Checks the length, as text: at most 1 KiB.
     ///
     /// # Errors

@@ -32,7 +32,10 @@ pub use id::{LeaseId, LeaseRef, LeaseToken, SessionId, TaskId};
 pub use json::Json;
 pub use lane::{Lane, LaneLimit, LaneSettings, LaneView, OnFailure};
 pub use liveness::{Capacity, Fence, Orders, Registration, Renewal, Renewed, Sleep, Swept};
-pub use look::{Cancel, Counts, Cursor, Listing, Page, Place, State, TaskView, WorkerView};
+pub use look::{
+    Cancel, Counts, Cursor, LOOK_ROWS_MAX, LOOK_TEXTS_MAX, Listing, Looked, Page, Place, State, TaskView,
+    WorkerView,
+};
 pub use name::{Kind, LaneKey, QueueName, Tag};
 pub use outcome::{Outcome, Settle, Settled, Verdict};
 pub use retry::RetryPolicy;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::advance::Kinds;
+use crate::filter::{Filter, Test};
 use crate::id::{SessionId, TaskId};
 use crate::json::Json;
 use crate::liveness::Capacity;
@@ -165,8 +166,8 @@ impl Place {
 pub struct Listing {
     /// Which list.
     pub place: Place,
-    /// Only this queue.
-    pub queue: Option<QueueName>,
+    /// Only these tasks.
+    pub filter: Filter,
     /// Go on after this row.
     pub after: Option<Cursor>,
     /// At most this many rows: 1 to 500.
@@ -176,12 +177,18 @@ pub struct Listing {
 impl Listing {
     /// The first hundred rows of `place`.
     pub fn of(place: Place) -> Self {
-        Self { place, queue: None, after: None, limit: 100 }
+        Self { place, filter: Filter::default(), after: None, limit: 100 }
     }
 
-    /// Only `queue`.
+    /// Only tasks of `queue`.
     pub fn queue(mut self, queue: QueueName) -> Self {
-        self.queue = Some(queue);
+        self.filter = self.filter.and(Test::Queue(queue));
+        self
+    }
+
+    /// Only tasks that `filter` means.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filter = filter;
         self
     }
 
@@ -197,8 +204,9 @@ impl Listing {
         self
     }
 
-    /// Checks the page size.
+    /// Checks the page size and the filter's length.
     pub fn check(&self) -> Result<(), InvalidInput> {
+        self.filter.check()?;
         validate::in_range("limit", self.limit, 1..=validate::PAGE_MAX)
     }
 }
@@ -245,6 +253,9 @@ impl FromStr for Cursor {
 }
 
 /// One page of a list.
+///
+/// A look for rare tasks ends after [`LOOK_ROWS_MAX`] rows. The page is then short, possibly empty, and still has a
+/// `next`, from which the following page looks on: reading page after page finds everything, each at a bounded cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Page {
     /// The rows.
@@ -252,6 +263,25 @@ pub struct Page {
     /// Where the next page starts; none when this was the last.
     #[serde(skip)]
     pub next: Option<Cursor>,
+    /// How far it looked.
+    pub looked: Looked,
+}
+
+/// Rows that one page is looked for in.
+pub const LOOK_ROWS_MAX: u32 = 10_000;
+/// The same when payloads or error texts have to be read.
+pub const LOOK_TEXTS_MAX: u32 = 2_000;
+
+/// How far a list looked for its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Looked {
+    /// Until the page was full.
+    UntilFull,
+    /// To the end of the list.
+    ToTheEnd,
+    /// Through this many rows, the newest first where the list says so, and there are more.
+    Rows(u32),
 }
 
 /// How many tasks of a queue are in a state.

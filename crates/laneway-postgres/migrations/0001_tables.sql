@@ -119,6 +119,7 @@ create table ended (
 create index ended_id_idx on ended (id);
 create index ended_at_idx on ended (ended_at, id);
 create index ended_failed_idx on ended (queue, kind, ended_at) where state = 'failed';
+create index ended_otherwise_idx on ended (ended_at, id) where state <> 'completed';
 
 create table ended_plain (
     ended_at     timestamptz not null,

@@ -1,11 +1,12 @@
--- Looking at tasks, wherever they are. Each view has the columns of the type task_view.
+-- Looking at tasks, wherever they are. Each view has the columns of the type task_view, and then those that only filters need.
 
 create or replace view pending_view as
 select
     t.id, t.kind, t.queue, l.key as lane, t.priority, 'pending' as state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
     t.enqueued_at, null::timestamptz as due_at, null::timestamptz as started_at, null::timestamptz as ended_at, null::uuid as session,
     coalesce(t.payload, (select b.payload from body b where b.task_id = t.id)) as payload, t.extra, null::json as result,
-    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error, false as cancel_requested
+    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error, false as cancel_requested,
+    t.lane as lane_id
 from task t
 left join lane l on l.id = t.lane;
 
@@ -14,7 +15,8 @@ select
     t.id, t.kind, t.queue, t.lane_key as lane, t.priority, 'later' as state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
     t.enqueued_at, t.due_at, null::timestamptz as started_at, null::timestamptz as ended_at, null::uuid as session,
     coalesce(t.payload, (select b.payload from body b where b.task_id = t.id)) as payload, t.extra, null::json as result,
-    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error, false as cancel_requested
+    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error, false as cancel_requested,
+    t.lane as lane_id
 from later t;
 
 create or replace view leased_view as
@@ -24,7 +26,7 @@ select
     t.enqueued_at, null::timestamptz as due_at, l.claimed_at as started_at, null::timestamptz as ended_at, l.session,
     coalesce(t.payload, (select b.payload from body b where b.task_id = t.id)) as payload, t.extra, null::json as result,
     (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error,
-    exists (select from cancel_request c where c.task_id = t.id) as cancel_requested
+    exists (select from cancel_request c where c.task_id = t.id) as cancel_requested, coalesce(t.lane, 0) as lane_id
 from lease l
 cross join lateral unnest(l.task_ids, l.lanes, l.enqueued_ats, l.parent_ids, l.priorities, l.attempts, l.max_attempts, l.crashes, l.depths, l.kinds, l.payloads, l.extras)
     t(id, lane, enqueued_at, parent_id, priority, attempt, max_attempts, crashes, depth, kind, payload, extra)
@@ -35,7 +37,8 @@ create or replace view ended_view as
 select
     t.id, t.kind, t.queue, n.key as lane, t.priority, t.state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
     t.enqueued_at, null::timestamptz as due_at, t.started_at, t.ended_at, null::uuid as session, t.payload, t.extra, t.result,
-    coalesce(t.error, (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1)) as error, false as cancel_requested
+    coalesce(t.error, (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1)) as error, false as cancel_requested,
+    t.lane as lane_id
 from ended t
 left join lane n on n.id = t.lane;
 
@@ -44,11 +47,18 @@ select
     t.id, t.kind, p.queue, n.key as lane, coalesce(t.priority, 0::smallint) as priority, 'completed' as state, 1 as attempt,
     coalesce(t.max_attempts, 25::smallint) as max_attempts, 0::smallint as crashes, null::bigint as parent_id, 0::smallint as depth,
     t.enqueued_at, null::timestamptz as due_at, coalesce(t.started_at, p.started_at) as started_at, p.ended_at, null::uuid as session, null::json as payload,
-    null::json as extra, null::json as result, null as error, false as cancel_requested, p.lowest_id
+    null::json as extra, null::json as result, null as error, false as cancel_requested, coalesce(t.lane, 0) as lane_id, p.lowest_id
 from ended_plain p
 cross join lateral unnest(p.task_ids, p.kinds, p.enqueued_ats, p.lanes, p.priorities, p.max_attempts, p.started_ats)
     t(id, kind, enqueued_at, lane, priority, max_attempts, started_at)
 left join lane n on n.id = t.lane;
+
+-- The columns of task_view, for statements that are put together.
+create or replace function task_view_columns() returns text
+language sql immutable as $$
+    select 'v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at, '
+        || 'v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested'
+$$;
 
 create or replace function get_task(p_task bigint) returns setof task_view
 language plpgsql
@@ -56,13 +66,21 @@ set search_path from current
 as $$
 begin
     return query
-        select v.* from pending_view v where v.id = p_task
+        select v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
+            v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested
+        from pending_view v where v.id = p_task
         union all
-        select v.* from later_view v where v.id = p_task
+        select v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
+            v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested
+        from later_view v where v.id = p_task
         union all
-        select v.* from leased_view v where v.id = p_task
+        select v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
+            v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested
+        from leased_view v where v.id = p_task
         union all
-        select v.* from ended_view v where v.id = p_task
+        select v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
+            v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested
+        from ended_view v where v.id = p_task
         union all
         select v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
             v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested
@@ -70,55 +88,6 @@ begin
         where v.lowest_id between p_task - 16383 and p_task
           and v.id = p_task
         limit 1;
-end $$;
-
--- One page. Lists by id go on after p_id; `later` and `ended` after (p_at, p_id), so that rows of one instant are neither
--- skipped nor repeated.
-create or replace function list_tasks(p_place text, p_queue text, p_at timestamptz, p_id bigint, p_limit int) returns setof task_view
-language plpgsql
-set search_path from current
-as $$
-begin
-    case p_place
-    when 'pending' then
-        return query
-            select v.* from pending_view v
-            where (p_queue is null or v.queue = p_queue) and v.id > coalesce(p_id, 0)
-            order by v.id
-            limit p_limit;
-    when 'later' then
-        return query
-            select v.* from later_view v
-            where (p_queue is null or v.queue = p_queue) and (p_id is null or (v.due_at, v.id) > (p_at, p_id))
-            order by v.due_at, v.id
-            limit p_limit;
-    when 'leased' then
-        return query
-            select v.* from leased_view v
-            where (p_queue is null or v.queue = p_queue) and v.id > coalesce(p_id, 0)
-            order by v.id
-            limit p_limit;
-    when 'ended' then
-        return query
-            select e.*
-            from (
-                (select v.* from ended_view v
-                where (p_queue is null or v.queue = p_queue) and (p_id is null or (v.ended_at, v.id) < (p_at, p_id))
-                order by v.ended_at desc, v.id desc
-                limit p_limit)
-                union all
-                (select v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
-                    v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested
-                from ended_plain_view v
-                where (p_queue is null or v.queue = p_queue) and (p_id is null or v.ended_at <= p_at and (v.ended_at, v.id) < (p_at, p_id))
-                order by v.ended_at desc, v.id desc
-                limit p_limit)
-            ) e
-            order by e.ended_at desc, e.id desc
-            limit p_limit;
-    else
-        return;    -- `waiting`: nothing waits before there are families
-    end case;
 end $$;
 
 create or replace function count_tasks() returns table (queue text, state text, tasks bigint)

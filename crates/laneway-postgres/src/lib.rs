@@ -25,6 +25,7 @@ mod bounds;
 mod connect;
 mod enqueue;
 mod error;
+mod filter;
 mod listener;
 mod look;
 mod migrate;

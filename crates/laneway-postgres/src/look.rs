@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use laneway_core::{
-    Counts, Cursor, Json, Kinds, LaneKey, LaneLimit, LaneView, Listing, OnFailure, Page, Place, SessionId,
-    State, TaskId, TaskView,
+    Counts, Cursor, Json, Kinds, LaneKey, LaneLimit, LaneView, Listing, Looked, OnFailure, Page, Place,
+    SessionId, State, TaskId, TaskView,
 };
 use tokio_postgres::Row;
 
@@ -56,19 +57,30 @@ pub(crate) fn place_name(place: Place) -> &'static str {
     }
 }
 
-/// Makes a page of one row more than it shall have.
-pub(crate) fn page(listing: &Listing, mut tasks: Vec<TaskView>) -> Page {
-    let is_last = tasks.len() <= listing.limit as usize;
-    tasks.truncate(listing.limit as usize);
-    let next = tasks.last().filter(|_| !is_last).map(|last| Cursor {
-        micros: match listing.place {
-            Place::Later => last.due_at.map_or(0, |at| at.as_microsecond()),
-            Place::Ended => last.ended_at.map_or(0, |at| at.as_microsecond()),
-            _ => 0,
-        },
-        id: last.id,
-    });
-    Page { tasks, next }
+/// Makes a page of one row more than it shall have. A last row without a state says where the look ended.
+pub(crate) fn page(listing: &Listing, looked: u32, rows: &[Row]) -> Page {
+    let (found, end) = match rows.split_last() {
+        Some((end, found)) if end.get::<_, Option<&str>>("state").is_none() => (found, Some(end)),
+        _ => (rows, None),
+    };
+    let limit = listing.limit as usize;
+    let last = found.get(..limit + 1).map(|page| &page[limit - 1]);
+    let looked = match (last, end) {
+        (Some(_), _) => Looked::UntilFull,
+        (None, Some(_)) => Looked::Rows(looked),
+        (None, None) => Looked::ToTheEnd,
+    };
+    let tasks = found.iter().take(limit).map(task_view).collect();
+    Page { tasks, next: last.or(end).map(|row| cursor(listing.place, row)), looked }
+}
+
+fn cursor(place: Place, row: &Row) -> Cursor {
+    let at: Option<Timestamp> = match place {
+        Place::Later => row.get("due_at"),
+        Place::Ended => row.get("ended_at"),
+        _ => None,
+    };
+    Cursor { micros: at.map_or(0, |at| at.as_microsecond()), id: TaskId(row.get("id")) }
 }
 
 pub(crate) fn counts(row: &Row) -> Counts {

@@ -49,7 +49,9 @@ const FUNCTIONS: &[&str] = functions![
     "advance",
     "cancel",
     "lane",
+    "filter",
     "look",
+    "list",
     "verify",
     "maintain"
 ];

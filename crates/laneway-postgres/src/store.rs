@@ -8,8 +8,8 @@ use deadpool_postgres::{Object, Pool};
 use jiff::Timestamp;
 use laneway_core::{
     Advance, Advanced, Cancel, Capacity, Counts, Fence, Hints, Kinds, LaneKey, LaneLimit, LaneSettings,
-    LaneView, Limits, Listing, NewTask, OnFailure, Orders, Page, QueueName, Registration, Renewal, Renewed,
-    SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
+    LaneView, Limits, Listing, Looked, NewTask, OnFailure, Orders, Page, QueueName, Registration, Renewal,
+    Renewed, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
@@ -20,6 +20,7 @@ use crate::bounds::Bounds;
 use crate::connect::Address;
 use crate::enqueue::{Single, enqueue_bulk, group_singles};
 use crate::error::{translate, translate_pool};
+use crate::filter::WireFilter;
 use crate::listener::Listener;
 use crate::options::PostgresOptions;
 use crate::{look, migrate};
@@ -303,20 +304,27 @@ impl Store for PostgresStore {
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
         listing.check()?;
         let place = look::place_name(listing.place);
-        let queue = listing.queue.as_ref().map(QueueName::as_str);
+        let filter = WireFilter::of(&listing.filter);
+        if !listing.filter.places().contains(&listing.place) {
+            return Ok(Page { tasks: vec![], next: None, looked: Looked::ToTheEnd });
+        }
         let at =
             listing.after.map(|cursor| Timestamp::from_microsecond(cursor.micros).unwrap_or(Timestamp::MAX));
         let id = listing.after.map(|cursor| cursor.id.0);
-        let call = "list_tasks(p_place => $1, p_queue => $2, p_at => $3, p_id => $4, p_limit => $5)";
+        let call = "list_tasks(p_place => $1, p_filter => $2::jsonb, p_states => $3, p_plain => $4, p_at => $5, \
+                    p_id => $6, p_limit => $7, p_rows => $8)";
         let parameters: &[Parameter<'_>] = &[
             (&place, Type::TEXT),
-            (&queue, Type::TEXT),
+            (&filter.terms.to_string(), Type::TEXT),
+            (&filter.states, Type::TEXT_ARRAY),
+            (&filter.plain, Type::BOOL),
             (&at, Type::TIMESTAMPTZ),
             (&id, Type::INT8),
             (&(listing.limit as i32 + 1), Type::INT4),
+            (&(filter.rows as i32), Type::INT4),
         ];
         let rows = self.call("list tasks", call, parameters).await?;
-        Ok(look::page(&listing, rows.iter().map(look::task_view).collect()))
+        Ok(look::page(&listing, filter.rows, &rows))
     }
 
     async fn counts(&self) -> Result<Vec<Counts>, StoreError> {

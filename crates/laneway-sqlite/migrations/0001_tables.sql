@@ -156,7 +156,7 @@ create table ended (
 ) strict;
 
 create index ended_time on ended (ended_at, id);
-create index ended_queue on ended (queue, ended_at, id, state);
+create index ended_otherwise on ended (ended_at, id) where state <> 1;
 
 create table worker (
     session blob primary key,

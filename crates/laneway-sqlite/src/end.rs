@@ -270,7 +270,8 @@ fn release(step: &mut Step<'_>, lane: i64, lanes: &mut Vec<i64>) -> rusqlite::Re
     Ok(())
 }
 
-fn stored_state(state: State) -> i64 {
+/// The state as `ended` keeps it.
+pub(crate) fn stored_state(state: State) -> i64 {
     match state {
         State::Completed => 1,
         State::Failed => 2,

@@ -1,12 +1,10 @@
 //! Looking at tasks, queues and workers.
 
-use rusqlite::types::Value;
 use rusqlite::{Connection, Row};
 
-use laneway_core::{Capacity, Counts, Cursor, Listing, Page, Place, State, TaskId, TaskView, WorkerView};
+use laneway_core::{Capacity, Counts, State, TaskId, TaskView, WorkerView};
 
 use crate::end::state_from_stored;
-use crate::queue;
 use crate::row::{self, Sql, carried};
 
 /// The names of a row's queue and lane. A lane that was removed since has no name any more.
@@ -73,6 +71,12 @@ macro_rules! ended {
     };
 }
 
+/// The rows of a list, to be followed by a condition on `at`.
+pub(crate) const PENDING_ROWS: &str = pending!("");
+pub(crate) const LATER_ROWS: &str = later!("");
+pub(crate) const LEASED_ROWS: &str = leased!("");
+pub(crate) const ENDED_ROWS: &str = ended!("");
+
 const COUNTS: &str = "
 select (select name from queue where queue.id = at.queue),
        state,
@@ -118,66 +122,6 @@ pub(crate) fn get(db: &Connection, id: TaskId) -> rusqlite::Result<Option<TaskVi
     Ok(None)
 }
 
-/// One page of a list.
-pub(crate) fn list(db: &Connection, listing: &Listing) -> rusqlite::Result<Page> {
-    let none = Page { tasks: vec![], next: None };
-    let queue = match &listing.queue {
-        None => None,
-        Some(name) => match queue::find(db, name)? {
-            None => return Ok(none),
-            found => found,
-        },
-    };
-    // Lists by id: (state, all queues, one queue). The last two parameters are time and id of the cursor.
-    let (state, all, one) = match listing.place {
-        Place::Pending => (
-            State::Pending,
-            pending!("where id > ?3 order by id limit ?1"),
-            pending!("where queue = ?4 and id > ?3 order by id limit ?1"),
-        ),
-        Place::Later => (
-            State::Later,
-            later!("where (due_at, id) > (?2, ?3) order by due_at, id limit ?1"),
-            later!("where queue = ?4 and (due_at, id) > (?2, ?3) order by due_at, id limit ?1"),
-        ),
-        Place::Leased => (
-            State::Leased,
-            leased!("where id > ?3 order by id limit ?1"),
-            leased!("where queue = ?4 and id > ?3 order by id limit ?1"),
-        ),
-        Place::Waiting => return Ok(none),
-        Place::Ended => (
-            State::Completed,
-            ended!("where (ended_at, id) < (?2, ?3) order by ended_at desc, id desc limit ?1"),
-            ended!("where queue = ?4 and (ended_at, id) < (?2, ?3) order by ended_at desc, id desc limit ?1"),
-        ),
-    };
-    let start = if listing.place == Place::Ended { i64::MAX } else { i64::MIN };
-    let (micros, id) = listing.after.map_or((start, start), |cursor| (cursor.micros, cursor.id.0));
-    let limit = i64::from(listing.limit) + 1;
-    let mut values: Vec<Value> = vec![limit.into(), micros.into(), id.into()];
-    values.extend(queue.map(Value::from));
-    let sql = if queue.is_some() { one } else { all };
-    let tasks = db.all(sql, rusqlite::params_from_iter(values), |row| view(row, state))?;
-    Ok(page(tasks, listing))
-}
-
-/// Cuts off the row that was read only to know whether there is another page.
-fn page(mut tasks: Vec<TaskView>, listing: &Listing) -> Page {
-    let limit = listing.limit as usize;
-    let more = tasks.len() > limit;
-    tasks.truncate(limit);
-    let next = tasks.last().filter(|_| more).map(|last| {
-        let time = match listing.place {
-            Place::Later => last.due_at,
-            Place::Ended => last.ended_at,
-            Place::Pending | Place::Leased | Place::Waiting => None,
-        };
-        Cursor { micros: time.map_or(0, |time| time.as_microsecond()), id: last.id }
-    });
-    Page { tasks, next }
-}
-
 /// Tasks by queue and state, sorted.
 pub(crate) fn counts(db: &Connection) -> rusqlite::Result<Vec<Counts>> {
     let mut counts = db.all(COUNTS, [], |row| {
@@ -213,7 +157,7 @@ pub(crate) fn workers(db: &Connection) -> rusqlite::Result<Vec<WorkerView>> {
 }
 
 /// The task in a row of a view; `place` is its state unless it has ended.
-fn view(row: &Row<'_>, place: State) -> rusqlite::Result<TaskView> {
+pub(crate) fn view(row: &Row<'_>, place: State) -> rusqlite::Result<TaskView> {
     let state = match row.get(17)? {
         0 => place,
         ended => state_from_stored(ended),

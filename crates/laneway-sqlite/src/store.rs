@@ -16,7 +16,9 @@ use crate::error::store_error;
 use crate::options::SqliteOptions;
 use crate::reader::Readers;
 use crate::writer::Writer;
-use crate::{advance, cancel, claimable, enqueue, file, lane, look, maintain, queue, renew, sweep, verify};
+use crate::{
+    advance, cancel, claimable, enqueue, file, lane, list, look, maintain, queue, renew, sweep, verify,
+};
 
 /// A store in one SQLite file.
 ///
@@ -180,7 +182,8 @@ impl Store for SqliteStore {
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
         listing.check()?;
-        self.readers.look("list tasks", move |db| look::list(db, &listing)).await
+        let now = self.clock.now_micros();
+        self.readers.look("list tasks", move |db| list::list(db, &listing, now)).await
     }
 
     async fn counts(&self) -> Result<Vec<Counts>, StoreError> {

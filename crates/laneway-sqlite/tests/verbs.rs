@@ -375,7 +375,10 @@ async fn pages_neither_skip_nor_repeat_rows_of_one_instant() {
         (Place::Ended, None, vec![11, 10, 9, 8]),
         (Place::Ended, Some(mail), vec![11, 10, 9, 8]),
     ] {
-        let mut listing = Listing { place, queue, after: None, limit: 2 };
+        let mut listing = Listing::of(place).limit(2);
+        if let Some(queue) = queue {
+            listing = listing.queue(queue);
+        }
         let mut found = vec![];
         loop {
             let page = f.store.list(listing.clone()).await.unwrap();

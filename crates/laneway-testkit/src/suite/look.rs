@@ -34,7 +34,7 @@ pub async fn an_unknown_task_is_none(store: &TestStore) {
 pub async fn an_empty_list_is_one_empty_page(store: &TestStore) {
     for place in [Place::Pending, Place::Later, Place::Leased, Place::Waiting, Place::Ended] {
         let page = store.list(Listing::of(place)).await.unwrap();
-        assert_eq!(page, Page { tasks: vec![], next: None });
+        assert_eq!(page, Page { tasks: vec![], next: None, looked: Looked::ToTheEnd });
     }
 }
 

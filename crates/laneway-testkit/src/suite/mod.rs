@@ -10,6 +10,7 @@
 pub mod cancel;
 pub mod claim;
 pub mod enqueue;
+pub mod filters;
 pub mod hints;
 pub mod lanes;
 pub mod later;
@@ -265,6 +266,22 @@ macro_rules! store_suite {
                 a_cancelled_task_in_back_off_gives_its_turn_to_the_next,
                 a_cancelled_task_in_back_off_leaves_an_empty_lane_usable,
             }
+            filters {
+                a_filter_selects_by_state,
+                a_list_has_only_what_belongs_into_it_whatever_the_filter_says,
+                a_filter_selects_by_queue_and_kind_in_every_list,
+                a_filter_selects_by_lane_and_negation_means_those_without_one_too,
+                a_filter_selects_by_tag,
+                a_filter_selects_by_worker,
+                a_filter_selects_by_error_text_while_a_task_waits_and_when_it_has_ended,
+                a_filter_compares_attempts,
+                a_filter_compares_ages_and_moments_by_the_stores_clock,
+                a_filter_compares_payload_values_at_a_path,
+                a_filter_with_quotes_and_percent_signs_means_them,
+                a_look_for_rare_tasks_ends_and_says_how_far_it_came,
+                a_look_through_history_finds_everything_page_by_page,
+                a_filter_over_a_kibibyte_is_refused,
+            }
             refusals {
                 a_payload_over_one_mebibyte,
                 a_payload_over_the_limit_that_was_configured,
@@ -331,6 +348,7 @@ mod tests {
             include_str!("cancel.rs"),
             include_str!("claim.rs"),
             include_str!("enqueue.rs"),
+            include_str!("filters.rs"),
             include_str!("hints.rs"),
             include_str!("lanes.rs"),
             include_str!("later.rs"),
