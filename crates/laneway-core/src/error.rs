@@ -1,5 +1,7 @@
 //! What can go wrong between us and a database, in our words.
 
+use crate::id::TaskId;
+use crate::name::UniqueKey;
 use crate::validate::InvalidInput;
 
 /// The driver's error behind one of ours.
@@ -53,6 +55,26 @@ pub enum StoreError {
     Busy {
         /// What is held.
         what: String,
+    },
+    /// The key of a task is held by another one, and the task was enqueued to be refused then.
+    #[error(
+        "the key `{key}` is held by task {holder}; wait until it has ended, or enqueue with another conflict rule"
+    )]
+    KeyTaken {
+        /// The key.
+        key: UniqueKey,
+        /// The task that holds it.
+        holder: TaskId,
+    },
+    /// The idempotency key was used before, for a task with other content.
+    #[error(
+        "the idempotency key `{key}` was used for task {holder}, which is a different one; use a new key for a new task"
+    )]
+    IdempotencyConflict {
+        /// The key.
+        key: UniqueKey,
+        /// The task that it stands for.
+        holder: TaskId,
     },
     /// The tables were made by a newer program that this one cannot work with.
     #[error(
@@ -127,6 +149,8 @@ impl StoreError {
             Self::ReadOnly { .. } => "read_only",
             Self::Full { .. } => "storage_full",
             Self::Busy { .. } => "busy",
+            Self::KeyTaken { .. } => "unique_conflict",
+            Self::IdempotencyConflict { .. } => "idempotency_conflict",
             Self::TooOld { .. } => "program_too_old",
             Self::NotMigrated { .. } => "not_migrated",
             Self::Unsupported { .. } => "unsupported",

@@ -1,9 +1,10 @@
 //! JSON text that was checked once and is carried unparsed.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -56,12 +57,64 @@ impl Json {
         &self.0
     }
 
+    /// Two objects as one: the members of `new`, in front of them those of this one that `new` does not name. Only the
+    /// first level is merged; values keep their text. If either is not an object, it is `new`.
+    ///
+    /// ```
+    /// use laneway_core::Json;
+    ///
+    /// let old = Json::parse(r#"{"ids": [1], "since": 5}"#)?;
+    /// let new = Json::parse(r#"{"since": 7.0}"#)?;
+    /// assert_eq!(old.merged(&new).as_str(), r#"{"ids":[1],"since":7.0}"#);
+    /// # Ok::<(), laneway_core::InvalidInput>(())
+    /// ```
+    pub fn merged(&self, new: &Self) -> Self {
+        let (Ok(Members(old)), Ok(Members(new_members))) = (self.decode(), new.decode()) else {
+            return new.clone();
+        };
+        let named: HashSet<&str> = new_members.iter().map(|(key, _)| &**key).collect();
+        let kept = old.iter().filter(|(key, _)| !named.contains(&**key));
+        let members: Vec<_> = kept
+            .chain(&new_members)
+            .map(|(key, value)| {
+                let key = serde_json::to_string(key).expect("a string can be encoded");
+                format!("{key}:{}", value.get())
+            })
+            .collect();
+        Self(format!("{{{}}}", members.join(",")).into())
+    }
+
     /// Decodes the document.
     ///
     /// # Errors
     /// What `serde_json` says when the document does not fit `T`.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.0)
+    }
+}
+
+/// The members of an object, in order and unparsed.
+struct Members(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Collect)
     }
 }
 

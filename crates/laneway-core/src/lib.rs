@@ -22,6 +22,7 @@ mod outcome;
 mod retry;
 mod store;
 mod task;
+mod unique;
 pub mod validate;
 
 pub use advance::{Advance, Advanced, Claim, Claimed, Kinds, Left, Scan};
@@ -36,9 +37,10 @@ pub use look::{
     Cancel, Counts, Cursor, LOOK_ROWS_MAX, LOOK_TEXTS_MAX, Listing, Looked, Page, Place, State, TaskView,
     WorkerView,
 };
-pub use name::{Kind, LaneKey, QueueName, Tag};
+pub use name::{Kind, LaneKey, QueueName, Tag, UniqueKey};
 pub use outcome::{Outcome, Settle, Settled, Verdict};
 pub use retry::RetryPolicy;
 pub use store::Store;
 pub use task::{NewTask, Task, TaskOptions, When, check_bulk};
+pub use unique::{Effect, Enqueued, KeyScope, OnConflict, Unique, content_hash};
 pub use validate::{Code, InvalidInput, Limits};

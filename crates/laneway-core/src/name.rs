@@ -83,6 +83,11 @@ stored_name!(
     "lane"
 );
 stored_name!(
+    /// What at most one task of its kind and queue may hold: see [`Unique`](crate::Unique).
+    UniqueKey,
+    "unique.key"
+);
+stored_name!(
     /// A label that operators filter by.
     Tag,
     "tag"

@@ -11,6 +11,7 @@ use crate::liveness::{Fence, Registration, Renewal, Renewed, Sleep, Swept};
 use crate::look::{Cancel, Counts, Listing, Page, TaskView, WorkerView};
 use crate::name::{LaneKey, QueueName};
 use crate::task::NewTask;
+use crate::unique::Enqueued;
 
 /// A place where tasks are kept. Two exist, with the same behaviour: PostgreSQL and SQLite.
 ///
@@ -25,10 +26,14 @@ pub trait Store: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Stores one task. When this returns, the task is committed. Concurrent calls share a commit.
-    async fn enqueue(&self, task: NewTask) -> Result<TaskId, StoreError>;
+    ///
+    /// A task with a [`Unique`](crate::Unique) key may meet another one: the answer tells. If that key is just being
+    /// taken by a transaction that has not ended, this waits for it, at most two seconds, and is then answered
+    /// [`Busy`](StoreError::Busy).
+    async fn enqueue(&self, task: NewTask) -> Result<Enqueued, StoreError>;
 
-    /// Stores all of `tasks` or none, and returns their ids in order.
-    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<TaskId>, StoreError>;
+    /// Stores all of `tasks` or none, and answers in their order.
+    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, StoreError>;
 
     /// Settles what ended and claims what is next.
     async fn advance(&self, advance: Advance) -> Result<Advanced, StoreError>;

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::id::TaskId;
 use crate::json::Json;
 use crate::lane::Lane;
-use crate::name::{Kind, LaneKey, QueueName, Tag};
+use crate::name::{Kind, LaneKey, QueueName, Tag, UniqueKey};
 use crate::retry::RetryPolicy;
+use crate::unique::Unique;
 use crate::validate::{self, Code, InvalidInput, Limits};
 
 /// A task that is to be enqueued. Everything but kind and payload has a written default.
@@ -48,6 +49,8 @@ pub struct NewTask {
     pub tags: Vec<Tag>,
     /// Trace context of the enqueuing code (`traceparent` and the like), handed to the attempt.
     pub trace: BTreeMap<String, String>,
+    /// Its key, if there may be only one such task.
+    pub unique: Option<Unique>,
 }
 
 /// When a task may start, by the database's clock.
@@ -77,6 +80,7 @@ impl NewTask {
             timeout: None,
             tags: Vec::new(),
             trace: BTreeMap::new(),
+            unique: None,
         }
     }
 
@@ -134,6 +138,17 @@ impl NewTask {
         self
     }
 
+    /// Gives it a key that only one task may hold at a time.
+    pub fn unique(mut self, unique: Unique) -> Self {
+        self.unique = Some(unique);
+        self
+    }
+
+    /// Makes it safe to repeat this enqueue: with the same key no second task is stored. In place of another key.
+    pub fn idempotency_key(self, key: UniqueKey) -> Self {
+        self.unique(Unique::idempotent(key))
+    }
+
     /// Checks everything that a store will not accept. Stores call it; nothing is stored when it fails.
     ///
     /// # Errors
@@ -163,6 +178,7 @@ impl NewTask {
             )
             .map_err(|refused| InvalidInput { message: format!("{} ms", refused.message), ..refused })?;
         }
+        self.unique.as_ref().map_or(Ok(()), Unique::check)?;
         self.check_labels()
     }
 
@@ -255,6 +271,9 @@ pub struct TaskOptions {
     /// Trace context of the enqueuing code.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub trace: BTreeMap<String, String>,
+    /// The key that it was enqueued with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
 }
 
 impl TaskOptions {
@@ -265,6 +284,7 @@ impl TaskOptions {
             retry: (task.retry != RetryPolicy::default()).then(|| task.retry.clone()),
             tags: task.tags.clone(),
             trace: task.trace.clone(),
+            unique: task.unique.clone(),
         };
         (options != Self::default())
             .then(|| serde_json::to_string(&options).expect("strings and numbers can be encoded"))

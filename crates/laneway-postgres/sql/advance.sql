@@ -90,6 +90,9 @@ begin
                 )
             loop
                 v_got := v_got + coalesce(cardinality(v_row.task_ids), 0);
+                if v_row.extras is not null then
+                    perform release_keys(v_row.task_ids, array_fill(v_row.queue, array[cardinality(v_row.task_ids)]), v_row.kinds, v_row.extras, true);
+                end if;
                 return next v_row;
             end loop;
         end loop;

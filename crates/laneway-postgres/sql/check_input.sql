@@ -212,3 +212,17 @@ begin
         perform check_trace(p_trace);
     end if;
 end $$;
+
+create or replace function check_unique(p_key text, p_while text, p_window_ms bigint, p_on_conflict text, p_idempotency_key text) returns void
+language plpgsql as $$
+begin
+    if p_key is not null and p_idempotency_key is not null then
+        perform refuse('invalid_name', 'unique_key and idempotency_key exclude one another: a task has one key');
+    elsif p_while is null or p_while not in ('open', 'pending') then
+        perform refuse('invalid_name', format('unique_while `%s` is unknown; one of: open, pending', p_while));
+    elsif p_on_conflict is null or p_on_conflict not in ('existing', 'replace', 'merge', 'reject') then
+        perform refuse('invalid_name', format('on_conflict `%s` is unknown; one of: existing, replace, merge, reject', p_on_conflict));
+    end if;
+    perform check_name('unique.key', coalesce(p_key, p_idempotency_key));
+    perform check_range('unique.within', p_window_ms, 1, 2592000000, ' ms');
+end $$;

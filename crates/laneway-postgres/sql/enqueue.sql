@@ -15,6 +15,7 @@ create or replace function enqueue_many(
     p_delays_ms    bigint[],
     p_dues         timestamptz[],
     p_extras       text[],
+    p_ids          bigint[] default null,         -- ids that were drawn before; null: draw them
     out ids        bigint[]
 )
 language plpgsql
@@ -28,7 +29,7 @@ begin
     if array_remove(p_lanes, null) = '{}' and array_remove(p_delays_ms, null) = '{}' and array_remove(p_dues, null) = '{}'
         and (select max(octet_length(payload)) from unnest(p_payloads) payload) < 1000
     then
-        ids := array(select nextval('task_id_seq') from generate_series(1, cardinality(p_kinds)));
+        ids := coalesce(p_ids, array(select nextval('task_id_seq') from generate_series(1, cardinality(p_kinds))));
         insert into task (id, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra)
         select u.id, v_now, octet_length(u.payload), u.priority, u.max_attempts, u.queue, u.kind, u.payload::json, u.extra::json
         from unnest(ids, p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_extras) u(id, kind, payload, queue, priority, max_attempts, extra);
@@ -37,7 +38,7 @@ begin
     end if;
     with new as materialized (
         select
-            nextval('task_id_seq') as id,
+            coalesce(u.id, nextval('task_id_seq')) as id,
             u.place,
             u.kind,
             u.payload::json as payload,
@@ -53,8 +54,8 @@ begin
                 when u.due > v_now then u.due
             end as due_at,
             u.extra::json as extra
-        from unnest(p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_lanes, p_lane_limits, p_delays_ms, p_dues, p_extras)
-            with ordinality u(kind, payload, queue, priority, max_attempts, lane, lane_limit, delay_ms, due, extra, place)
+        from unnest(p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_lanes, p_lane_limits, p_delays_ms, p_dues, p_extras, p_ids)
+            with ordinality u(kind, payload, queue, priority, max_attempts, lane, lane_limit, delay_ms, due, extra, id, place)
     ),
     bodies as (
         insert into body (task_id, payload)
@@ -107,15 +108,36 @@ begin
     ));
 end $$;
 
--- Bulk enqueue, before COPY: hands out ids, lane ids and the database's time.
-create or replace function bulk_begin(p_tasks int, p_queues text[], p_lanes text[], out ids bigint[], out lanes bigint[], out at timestamptz)
+-- Bulk enqueue, first: hands out ids.
+create or replace function bulk_ids(p_tasks int) returns bigint[]
+language sql
+set search_path from current
+as $$
+    select array(select nextval('task_id_seq') from generate_series(1, p_tasks))
+$$;
+
+-- Bulk enqueue, before COPY: the ids of lanes, and the database's time.
+create or replace function bulk_begin(p_queues text[], p_lanes text[], out lanes bigint[], out at timestamptz)
 language plpgsql
 set search_path from current
 as $$
 begin
-    ids := array(select nextval('task_id_seq') from generate_series(1, p_tasks));
     lanes := array(select lane_id(u.queue, u.key) from unnest(p_queues, p_lanes) with ordinality u(queue, key, place) order by u.place);
     at := clock();
+end $$;
+
+-- Bulk enqueue of tasks with keys, before COPY: see take_keys. Waits at most p_wait_ms for each.
+create or replace function bulk_keys(
+    p_ids bigint[], p_queues text[], p_kinds text[], p_payloads text[], p_keys text[], p_scopes text[], p_windows_ms bigint[],
+    p_conflicts text[], p_hashes bigint[], p_bytes_max int, p_wait_ms int, out ids bigint[], out effects text[]
+)
+language plpgsql
+set search_path from current
+as $$
+begin
+    perform set_config('lock_timeout', p_wait_ms::text, true);
+    select k.ids, k.effects into ids, effects
+    from take_keys(p_ids, p_queues, p_kinds, p_payloads, p_keys, p_scopes, p_windows_ms, p_conflicts, p_hashes, p_bytes_max) k;
 end $$;
 
 -- Bulk enqueue, after COPY: marks, then hints.
@@ -137,6 +159,7 @@ end $$;
 
 -- The public face: one task, from psql, a trigger or any driver, inside the caller's transaction.
 --   select laneway.enqueue(kind => 'mail.receipt', payload => '{"order": 7}', lane => 'customer:7');
+-- With a key, the id may be that of the task that holds it.
 create or replace function enqueue(
     kind         text,
     payload      json        default '{}',
@@ -150,23 +173,54 @@ create or replace function enqueue(
     timeout      interval    default null,
     retry        jsonb       default null,        -- {"exponential": {"first_ms": 1000, "cap_ms": 60000, "jitter_percent": 20}} or {"list": {"delays_ms": [100, 5000]}}
     tags         text[]      default null,
-    trace        jsonb       default null
+    trace        jsonb       default null,
+    unique_key   text        default null,        -- only one task of this kind and queue at a time …
+    unique_while text        default 'open',      -- … until it has ended (open) or started (pending) …
+    unique_for   interval    default null,        -- … or for this long
+    on_conflict  text        default 'existing',  -- existing, replace, merge, reject
+    idempotency_key text     default null         -- makes it safe to repeat this call within 24 hours, or `unique_for`
 ) returns bigint
 language plpgsql
 set search_path from current
 as $$
 declare
-    v_extra jsonb;
+    v_extra  jsonb;
+    v_unique jsonb;
+    v_window bigint := (extract(epoch from case when enqueue.idempotency_key is null then enqueue.unique_for else coalesce(enqueue.unique_for, interval '24 hours') end) * 1000)::bigint;
+    v_answer record;
 begin
     perform check_input(enqueue.kind, enqueue.payload::text, enqueue.queue, enqueue.lane, enqueue.lane_limit, enqueue.priority,
         enqueue.delay, enqueue.due_at, enqueue.max_attempts, enqueue.timeout, enqueue.retry, enqueue.tags, enqueue.trace);
+    perform check_unique(enqueue.unique_key, enqueue.unique_while, v_window, enqueue.on_conflict, enqueue.idempotency_key);
+    if coalesce(enqueue.unique_key, enqueue.idempotency_key) is not null then
+        v_unique := jsonb_build_object(
+            'key', coalesce(enqueue.unique_key, enqueue.idempotency_key),
+            'scope', case when v_window is null then to_jsonb('while_' || enqueue.unique_while) else jsonb_build_object('within_ms', v_window) end,
+            'on_conflict', case when enqueue.idempotency_key is null then enqueue.on_conflict else 'same' end);
+    end if;
     v_extra := jsonb_strip_nulls(jsonb_build_object(
         'timeout_ms', (extract(epoch from enqueue.timeout) * 1000)::bigint,
         'retry', enqueue.retry,
         'tags', to_jsonb(enqueue.tags),
-        'trace', enqueue.trace
+        'trace', enqueue.trace,
+        'unique', v_unique
     ));
-    return (enqueue_many(
+    if v_unique is null then
+        return (enqueue_many(
+            p_kinds => array[enqueue.kind],
+            p_payloads => array[enqueue.payload::text],
+            p_queues => array[enqueue.queue],
+            p_priorities => array[enqueue.priority::smallint],
+            p_max_attempts => array[enqueue.max_attempts::smallint],
+            p_lanes => array[enqueue.lane],
+            p_lane_limits => array[enqueue.lane_limit],
+            p_delays_ms => array[(extract(epoch from enqueue.delay) * 1000)::bigint],
+            p_dues => array[enqueue.due_at],
+            p_extras => array[nullif(v_extra, '{}')::text]
+        ))[1];
+    end if;
+    select k.ids[1] as id, k.effects[1] as effect into v_answer
+    from enqueue_keyed(
         p_kinds => array[enqueue.kind],
         p_payloads => array[enqueue.payload::text],
         p_queues => array[enqueue.queue],
@@ -176,6 +230,23 @@ begin
         p_lane_limits => array[enqueue.lane_limit],
         p_delays_ms => array[(extract(epoch from enqueue.delay) * 1000)::bigint],
         p_dues => array[enqueue.due_at],
-        p_extras => array[nullif(v_extra, '{}')::text]
-    ))[1];
+        p_extras => array[v_extra::text],
+        p_keys => array[v_unique->>'key'],
+        p_scopes => array[case when v_window is null then 'while_' || enqueue.unique_while else 'within' end],
+        p_windows_ms => array[v_window],
+        p_conflicts => array[v_unique->>'on_conflict'],
+        p_hashes => array[hashtextextended(concat_ws(e'\x1f', enqueue.kind, enqueue.payload::text, enqueue.queue, enqueue.lane, enqueue.lane_limit,
+            enqueue.priority, enqueue.delay, enqueue.due_at at time zone 'utc', enqueue.max_attempts, enqueue.timeout, enqueue.retry, enqueue.tags), 0)],
+        p_bytes_max => 1048576,
+        p_wait_ms => null
+    ) k;
+    if v_answer.effect = 'rejected' then
+        raise exception using errcode = 'unique_violation', detail = 'code: unique_conflict',
+            message = format('the key `%s` is held by task %s; wait until it has ended, or enqueue with another conflict rule', enqueue.unique_key, v_answer.id);
+    elsif v_answer.effect = 'different' then
+        raise exception using errcode = 'unique_violation', detail = 'code: idempotency_conflict',
+            message = format('the idempotency key `%s` was used for task %s, which is a different one; use a new key for a new task',
+                enqueue.idempotency_key, v_answer.id);
+    end if;
+    return v_answer.id;
 end $$;

@@ -93,6 +93,14 @@ begin
         where e.size >= 1000
           and e.verdict in ('completed', 'failed', 'cancelled')
     ));
+    perform release_keys(k.ids, k.queues, k.kinds, k.extras, false)
+    from (
+        select array_agg(e.id) as ids, array_agg(e.queue) as queues, array_agg(e.kind) as kinds, array_agg(e.extra) as extras
+        from unnest(p_ends) e
+        where e.extra is not null
+          and e.verdict in ('completed', 'failed', 'cancelled')
+    ) k
+    where k.ids is not null;
     if exists (select from cancel_request) then
         delete from cancel_request
         where task_id = any (array(select e.id from unnest(p_ends) e where e.verdict in ('completed', 'failed', 'cancelled')));

@@ -145,13 +145,18 @@ create or replace function settle_plain(
     p_leases bigint[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[]
 )
 language plpgsql as $$
+declare
+    v_has record;
 begin
     insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts)
     select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts
     from lease l
     where l.id = any (p_leases);
 
-    if exists (select from lease l where l.id = any (p_leases) and l.lanes is not null) then
+    select bool_or(l.lanes is not null) as lanes, bool_or(l.sizes is not null) as bodies, bool_or(l.extras is not null) as extras into v_has
+    from lease l
+    where l.id = any (p_leases);
+    if v_has.lanes then
         select array_agg(l.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)) into hand_queues, hand_lanes, hand_priorities
         from lease l
         cross join lateral unnest(l.lanes, l.priorities) t(lane, priority)
@@ -159,9 +164,15 @@ begin
           and t.lane <> 0;
     end if;
 
-    if exists (select from lease l where l.id = any (p_leases) and l.sizes is not null) then
+    if v_has.bodies then
         delete from body
         where task_id = any (array(select t.id from lease l, unnest(l.task_ids) t(id) where l.id = any (p_leases)));
+    end if;
+    if v_has.extras then
+        perform release_keys(array_agg(t.id), array_agg(l.queue), array_agg(t.kind), array_agg(t.extra), false)
+        from lease l
+        cross join lateral unnest(l.task_ids, l.kinds, l.extras) t(id, kind, extra)
+        where l.id = any (p_leases);
     end if;
     if exists (select from cancel_request) then
         delete from cancel_request

@@ -70,4 +70,29 @@ as $$
     select format('a request to cancel task %s is left, which does not run', c.task_id)
     from cancel_request c
     where not exists (select from places p where p.id = c.task_id and p.place = 'lease')
+    union all
+    select format('the key `%s` is held by task %s, which %s', k.key, k.task_id,
+        case when k.scope = 'while_pending' then 'does not wait for its first attempt' else 'has ended or never was' end)
+    from unique_key k
+    where k.scope <> 'within'
+      and not exists (
+          select from places p
+          where p.id = k.task_id
+            and (p.place in ('task', 'later') or p.place = 'lease' and k.scope = 'while_open')
+      )
+    union all
+    select format('task %s does not hold its key `%s`', o.id, o.extra->'unique'->>'key')
+    from (
+        select t.id, t.queue, t.kind, t.extra from task t
+        union all
+        select l.id, l.queue, l.kind, l.extra from later l
+        union all
+        select t.id, l.queue, t.kind, t.extra from lease l, unnest(l.task_ids, l.kinds, l.extras) t(id, kind, extra)
+        where not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+    ) o
+    where o.extra->'unique'->>'scope' = 'while_open'
+      and not exists (
+          select from unique_key k
+          where k.queue = o.queue and k.kind = o.kind and k.key = o.extra->'unique'->>'key' and k.task_id = o.id
+      )
 $$;

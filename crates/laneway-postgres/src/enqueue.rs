@@ -5,13 +5,14 @@ use std::pin::pin;
 
 use deadpool_postgres::Pool;
 use jiff::Timestamp;
-use laneway_core::{NewTask, StoreError, TaskId, TaskOptions, When};
+use laneway_core::{Enqueued, Limits, NewTask, StoreError, TaskId, TaskOptions, When};
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{GenericClient, IsolationLevel, Transaction};
 
 use crate::error::{is_data_error, translate, translate_pool};
+use crate::unique::{KeyColumns, answers};
 
 /// Payloads from this size on are kept in `body`. The functions in `enqueue.sql` know the same number.
 const BODY_BYTES_MIN: usize = 1_000;
@@ -74,7 +75,7 @@ impl Columns {
         &self,
         client: &impl GenericClient,
         schema: &str,
-    ) -> Result<Vec<TaskId>, tokio_postgres::Error> {
+    ) -> Result<Vec<Enqueued>, tokio_postgres::Error> {
         let rows = client
             .query_typed(
                 &enqueue_many_sql(schema),
@@ -92,14 +93,14 @@ impl Columns {
                 ],
             )
             .await?;
-        Ok(rows[0].get::<_, Vec<i64>>(0).into_iter().map(TaskId).collect())
+        Ok(rows[0].get::<_, Vec<i64>>(0).into_iter().map(|id| Enqueued::made(TaskId(id))).collect())
     }
 }
 
 /// One waiting caller of a single enqueue.
 pub(crate) struct Single {
     pub task: NewTask,
-    pub answer: oneshot::Sender<Result<TaskId, StoreError>>,
+    pub answer: oneshot::Sender<Result<Enqueued, StoreError>>,
 }
 
 /// Commits single enqueues together: at once when idle, otherwise all that came in while the commit before was under
@@ -127,20 +128,22 @@ async fn commit_group(
     pool: &Pool,
     schema: &str,
     target: &str,
-) -> Vec<Result<TaskId, StoreError>> {
+) -> Vec<Result<Enqueued, StoreError>> {
     let connection = pool.get().await;
     let client = match connection {
         Ok(client) => client,
         Err(error) => return repeat(translate_pool(target, error), target, tasks.len()),
     };
     match Columns::of(tasks).send(&**client, schema).await {
-        Ok(ids) => ids.into_iter().map(Ok).collect(),
+        Ok(answers) => answers.into_iter().map(Ok).collect(),
         Err(error) if is_data_error(&error) && tasks.len() > 1 => {
             // One task that the database does not take must not fail its neighbours.
             let mut results = Vec::with_capacity(tasks.len());
             for task in tasks {
                 let sent = Columns::of(std::slice::from_ref(task)).send(&**client, schema).await;
-                results.push(sent.map(|ids| ids[0]).map_err(|error| translate(target, "enqueue", error)));
+                results.push(
+                    sent.map(|answers| answers[0]).map_err(|error| translate(target, "enqueue", error)),
+                );
             }
             results
         }
@@ -149,7 +152,7 @@ async fn commit_group(
 }
 
 /// The same failure for every caller of a group.
-fn repeat(error: StoreError, target: &str, callers: usize) -> Vec<Result<TaskId, StoreError>> {
+fn repeat(error: StoreError, target: &str, callers: usize) -> Vec<Result<Enqueued, StoreError>> {
     let copy = |error: &StoreError| {
         let source =
             || std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string).into();
@@ -171,48 +174,90 @@ fn repeat(error: StoreError, target: &str, callers: usize) -> Vec<Result<TaskId,
     copies
 }
 
-/// Stores all tasks or none, in one transaction.
-pub(crate) async fn enqueue_bulk(
-    client: &mut tokio_postgres::Client,
-    schema: &str,
-    tasks: &[NewTask],
-) -> Result<Vec<TaskId>, tokio_postgres::Error> {
-    if tasks.len() < COPY_MIN {
-        return Columns::of(tasks).send(client, schema).await;
-    }
-    let transaction =
-        client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
-    let ids = copy_tasks(&transaction, schema, tasks).await?;
-    transaction.commit().await?;
-    Ok(ids)
+/// How a bulk is stored.
+pub(crate) struct Bulk<'a> {
+    pub schema: &'a str,
+    pub target: &'a str,
+    pub limits: &'a Limits,
+    /// How long to wait for each key that another transaction is just taking.
+    pub key_wait_ms: i32,
 }
 
-/// COPY into the tables, between `bulk_begin`, which hands out ids, and `bulk_end`, which writes marks and hints.
-pub(crate) async fn copy_tasks(
+impl Bulk<'_> {
+    /// Stores all tasks or none, in one transaction.
+    pub async fn enqueue(
+        &self,
+        client: &mut tokio_postgres::Client,
+        tasks: &[NewTask],
+    ) -> Result<Vec<Enqueued>, StoreError> {
+        let failed = |error| translate(self.target, "enqueue", error);
+        let has_keys = tasks.iter().any(|task| task.unique.is_some());
+        if tasks.len() < COPY_MIN && !has_keys {
+            return Columns::of(tasks).send(client, self.schema).await.map_err(failed);
+        }
+        if tasks.len() < COPY_MIN {
+            let keys = KeyColumns::of(tasks, self.limits, Some(self.key_wait_ms));
+            return keys.send(&*client, self.schema, tasks, failed).await;
+        }
+        let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        let transaction = transaction.start().await.map_err(failed)?;
+        let answers = self.copy(&transaction, tasks, has_keys).await?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(answers)
+    }
+
+    /// COPY into the tables, between `bulk_begin`, which hands out ids, and `bulk_end`, which writes marks and hints. Of
+    /// tasks with keys only those are stored that got their key.
+    async fn copy(
+        &self,
+        transaction: &Transaction<'_>,
+        tasks: &[NewTask],
+        has_keys: bool,
+    ) -> Result<Vec<Enqueued>, StoreError> {
+        let failed = |error| translate(self.target, "enqueue", error);
+        let ids = draw_ids(transaction, self.schema, tasks.len()).await.map_err(failed)?;
+        if !has_keys {
+            let all: Vec<_> = std::iter::zip(ids.iter().copied(), tasks).collect();
+            copy_tasks(transaction, self.schema, &all).await.map_err(failed)?;
+            return Ok(ids.into_iter().map(|id| Enqueued::made(TaskId(id))).collect());
+        }
+        let keys = KeyColumns::of(tasks, self.limits, Some(self.key_wait_ms));
+        let row = keys.take(transaction, self.schema, tasks, &ids).await.map_err(failed)?;
+        let answers = answers(tasks, &row)?;
+        let new = std::iter::zip(&answers, tasks).filter(|(answer, _)| answer.is_new());
+        let new: Vec<_> = new.map(|(answer, task)| (answer.id.0, task)).collect();
+        copy_tasks(transaction, self.schema, &new).await.map_err(failed)?;
+        Ok(answers)
+    }
+}
+
+async fn draw_ids(
     transaction: &Transaction<'_>,
     schema: &str,
-    tasks: &[NewTask],
-) -> Result<Vec<TaskId>, tokio_postgres::Error> {
-    let lanes = DistinctLanes::of(tasks);
+    tasks: usize,
+) -> Result<Vec<i64>, tokio_postgres::Error> {
+    let text = format!("select {schema}.bulk_ids(p_tasks => $1)");
+    let rows = transaction.query_typed(&text, &[(&(tasks as i32), Type::INT4)]).await?;
+    Ok(rows[0].get(0))
+}
+
+async fn copy_tasks(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    new: &[(i64, &NewTask)],
+) -> Result<(), tokio_postgres::Error> {
+    let lanes = DistinctLanes::of(new);
     let begun = transaction
         .query_typed(
-            &format!(
-                "select ids, lanes, at from {schema}.bulk_begin(p_tasks => $1, p_queues => $2, p_lanes => $3)"
-            ),
-            &[
-                (&(tasks.len() as i32), Type::INT4),
-                (&lanes.queues, Type::TEXT_ARRAY),
-                (&lanes.keys, Type::TEXT_ARRAY),
-            ],
+            &format!("select lanes, at from {schema}.bulk_begin(p_queues => $1, p_lanes => $2)"),
+            &[(&lanes.queues, Type::TEXT_ARRAY), (&lanes.keys, Type::TEXT_ARRAY)],
         )
         .await?
         .remove(0);
-    let ids: Vec<i64> = begun.get(0);
-    let lane_ids: Vec<i64> = begun.get(1);
-    let now: Timestamp = begun.get(2);
-    let rows: Vec<_> = std::iter::zip(tasks, &ids)
-        .zip(&lanes.of_task)
-        .map(|((task, id), lane)| CopyRow::new(*id, task, lane.map_or(0, |place| lane_ids[place]), now))
+    let lane_ids: Vec<i64> = begun.get(0);
+    let now: Timestamp = begun.get(1);
+    let rows: Vec<_> = std::iter::zip(new, &lanes.of_task)
+        .map(|((id, task), lane)| CopyRow::new(*id, task, lane.map_or(0, |place| lane_ids[place]), now))
         .collect();
     let (runnable, later): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.due_at.is_none());
     let large: Vec<_> = rows.iter().filter(|row| row.is_large()).collect();
@@ -232,7 +277,7 @@ pub(crate) async fn copy_tasks(
     }
     let mark_queues: Vec<_> = marks.places.iter().map(|place| lanes.queues[*place]).collect();
     let mark_keys: Vec<_> = marks.places.iter().map(|place| lanes.keys[*place]).collect();
-    let mut queues: Vec<_> = tasks.iter().map(|task| task.queue.as_str()).collect();
+    let mut queues: Vec<_> = new.iter().map(|(_, task)| task.queue.as_str()).collect();
     queues.sort_unstable();
     queues.dedup();
     transaction
@@ -251,8 +296,8 @@ pub(crate) async fn copy_tasks(
                 (&queues, Type::TEXT_ARRAY),
             ],
         )
-        .await?;
-    Ok(ids.into_iter().map(TaskId).collect())
+        .await
+        .map(drop)
 }
 
 /// Every lane of a bulk once, in order of appearance.
@@ -264,10 +309,10 @@ struct DistinctLanes<'a> {
 }
 
 impl<'a> DistinctLanes<'a> {
-    fn of(tasks: &'a [NewTask]) -> Self {
+    fn of(tasks: &[(i64, &'a NewTask)]) -> Self {
         let mut places = HashMap::new();
         let mut lanes = Self { queues: vec![], keys: vec![], of_task: Vec::with_capacity(tasks.len()) };
-        for task in tasks {
+        for (_, task) in tasks {
             let place = task.lane.as_ref().map(|lane| {
                 *places.entry((task.queue.as_str(), lane.key.as_str())).or_insert_with(|| {
                     lanes.queues.push(task.queue.as_str());

@@ -1,7 +1,7 @@
 //! What PostgreSQL says, in our words.
 
 use deadpool_postgres::PoolError;
-use laneway_core::StoreError;
+use laneway_core::{Code, InvalidInput, StoreError};
 use tokio_postgres::error::SqlState;
 
 /// A driver's error behind one of ours.
@@ -24,7 +24,20 @@ pub(crate) fn translate(target: &str, doing: &'static str, error: tokio_postgres
         };
     };
     let code = database.code().code().to_owned();
+    if let Some(invalid) = refusal(&code, database.detail(), database.message()) {
+        return invalid.into();
+    }
     translate_code(&code, target, doing, error.into())
+}
+
+/// What a function of the schema refused that only the database can know: how large a merged payload is.
+pub(crate) fn refusal(code: &str, detail: Option<&str>, message: &str) -> Option<InvalidInput> {
+    let too_large = code == "22023" && detail == Some("code: payload_too_large");
+    too_large.then(|| InvalidInput {
+        code: Code::PayloadTooLarge,
+        field: "payload",
+        message: message.to_owned(),
+    })
 }
 
 /// Translates an SQLSTATE, whichever driver met it.

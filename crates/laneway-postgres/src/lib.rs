@@ -6,7 +6,7 @@
 //! use laneway_postgres::{PostgresOptions, PostgresStore};
 //!
 //! let store = PostgresStore::open(PostgresOptions::new("postgres://localhost/app")).await?;
-//! let id = store.enqueue(NewTask::new(Kind::new("mail.receipt")?, Json::parse(r#"{"order": 7}"#)?)).await?;
+//! let id = store.enqueue(NewTask::new(Kind::new("mail.receipt")?, Json::parse(r#"{"order": 7}"#)?)).await?.id;
 //! # Ok(()) }
 //! ```
 //!
@@ -34,6 +34,7 @@ mod options;
 mod sqlx;
 mod store;
 mod transaction;
+mod unique;
 
 pub use migrate::{SCHEMA_VERSION, migration_script};
 pub use options::PostgresOptions;

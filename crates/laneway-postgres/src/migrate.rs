@@ -26,7 +26,7 @@ macro_rules! functions {
     ($($name:literal),*) => { &[$(include_str!(concat!("../sql/", $name, ".sql"))),*] };
 }
 
-const MIGRATIONS: &[Migration] = migrations!["0001_tables"];
+const MIGRATIONS: &[Migration] = migrations!["0001_tables", "0002_unique_keys"];
 
 /// The functions, each after those that it needs when it is created.
 const FUNCTIONS: &[&str] = functions![
@@ -34,6 +34,7 @@ const FUNCTIONS: &[&str] = functions![
     "lane_id",
     "hint",
     "check_input",
+    "unique",
     "enqueue",
     "retire",
     "take_up",

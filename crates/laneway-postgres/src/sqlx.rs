@@ -1,6 +1,6 @@
 //! The same inside a sqlx transaction.
 
-use laneway_core::{NewTask, SessionId, Settle, StoreError, TaskId, Verdict, check_bulk};
+use laneway_core::{Enqueued, NewTask, SessionId, Settle, StoreError, TaskId, Verdict, check_bulk};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -8,6 +8,7 @@ use crate::advance::{Wire, verdict};
 use crate::enqueue::{Columns, enqueue_many_sql};
 use crate::error::translate_code;
 use crate::store::PostgresStore;
+use crate::unique::{KeyColumns, answers_of, enqueue_keyed_sql};
 
 impl PostgresStore {
     /// [`enqueue_in`](Self::enqueue_in) for a sqlx transaction.
@@ -27,13 +28,16 @@ impl PostgresStore {
         &self,
         transaction: &mut PgConnection,
         tasks: Vec<NewTask>,
-    ) -> Result<Vec<TaskId>, StoreError> {
+    ) -> Result<Vec<Enqueued>, StoreError> {
         check_bulk(&tasks, &self.limits)?;
+        let failed = |error| self.sqlx_failed("enqueue", error);
+        let has_keys = tasks.iter().any(|task| task.unique.is_some());
         let columns = Columns::of(&tasks);
         let dues: Vec<_> = columns.dues.iter().map(|due| due.map(|due| due.to_string())).collect();
+        let text = if has_keys { enqueue_keyed_sql(&self.schema) } else { enqueue_many_sql(&self.schema) };
         // sqlx has no type for our timestamps; as text they lose nothing.
-        let text = enqueue_many_sql(&self.schema).replace("$9", "$9::text[]::timestamptz[]");
-        let row = sqlx::query(AssertSqlSafe(text))
+        let text = text.replace("$9", "$9::text[]::timestamptz[]");
+        let mut query = sqlx::query(AssertSqlSafe(text))
             .bind(columns.kinds)
             .bind(columns.payloads)
             .bind(columns.queues)
@@ -43,12 +47,24 @@ impl PostgresStore {
             .bind(columns.lane_limits)
             .bind(columns.delays_ms)
             .bind(dues)
-            .bind(columns.extras)
-            .fetch_one(transaction)
-            .await
-            .map_err(|error| self.sqlx_failed("enqueue", error))?;
-        let ids: Vec<i64> = row.try_get(0).map_err(|error| self.sqlx_failed("enqueue", error))?;
-        Ok(ids.into_iter().map(TaskId).collect())
+            .bind(columns.extras);
+        if has_keys {
+            let keys = KeyColumns::of(&tasks, &self.limits, None);
+            query = query
+                .bind(keys.keys)
+                .bind(keys.scopes)
+                .bind(keys.windows_ms)
+                .bind(keys.conflicts)
+                .bind(keys.hashes)
+                .bind(keys.bytes_max)
+                .bind(keys.wait_ms);
+        }
+        let row = query.fetch_one(transaction).await.map_err(failed)?;
+        let ids: Vec<i64> = row.try_get(0).map_err(failed)?;
+        if has_keys {
+            return answers_of(&tasks, ids, row.try_get(1).map_err(failed)?);
+        }
+        Ok(ids.into_iter().map(|id| Enqueued::made(TaskId(id))).collect())
     }
 
     /// [`settle_in`](Self::settle_in) for a sqlx transaction.

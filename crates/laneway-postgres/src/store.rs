@@ -7,22 +7,24 @@ use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use jiff::Timestamp;
 use laneway_core::{
-    Advance, Advanced, Cancel, Capacity, Counts, Fence, Hints, Kinds, LaneKey, LaneLimit, LaneSettings,
-    LaneView, Limits, Listing, Looked, NewTask, OnFailure, Orders, Page, QueueName, Registration, Renewal,
-    Renewed, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
+    Advance, Advanced, Cancel, Capacity, Counts, Enqueued, Fence, Hints, Kinds, LaneKey, LaneLimit,
+    LaneSettings, LaneView, Limits, Listing, Looked, NewTask, OnFailure, Orders, Page, QueueName,
+    Registration, Renewal, Renewed, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, WorkerView,
+    check_bulk,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{IsolationLevel, Row};
 
 use crate::advance::stored_name;
 use crate::bounds::Bounds;
 use crate::connect::Address;
-use crate::enqueue::{Single, enqueue_bulk, group_singles};
+use crate::enqueue::{Bulk, Single, group_singles};
 use crate::error::{translate, translate_pool};
 use crate::filter::WireFilter;
 use crate::listener::Listener;
 use crate::options::PostgresOptions;
+use crate::unique::{FIRST_WAIT_MS, WAIT_MS};
 use crate::{look, migrate};
 
 /// Single enqueues that wait for their commit at most; more of them wait in line.
@@ -41,6 +43,8 @@ pub struct PostgresStore {
     pub(crate) limits: Limits,
     pub(crate) schema: Arc<str>,
     pub(crate) target: Arc<str>,
+    /// Half of the connections at most wait for keys that other transactions are just taking.
+    key_waiters: Arc<Semaphore>,
     /// The database's default is above READ COMMITTED, so every statement needs a transaction that says otherwise.
     explicit_isolation: bool,
 }
@@ -90,6 +94,7 @@ impl PostgresStore {
             limits: options.limits,
             schema: options.schema.into(),
             target: address.target.into(),
+            key_waiters: Arc::new(Semaphore::new((options.pool_size / 2).max(1))),
             explicit_isolation,
             pool,
         })
@@ -109,6 +114,24 @@ impl PostgresStore {
 
     async fn client(&self) -> Result<Object, StoreError> {
         self.pool.get().await.map_err(|error| translate_pool(&self.target, error))
+    }
+
+    /// Stores tasks. If a key is just being taken by another transaction, this waits for it in a second try, together
+    /// with few others, so that a key that is held for long does not use up the connections of this process.
+    async fn enqueue_patiently(&self, tasks: &[NewTask]) -> Result<Vec<Enqueued>, StoreError> {
+        let mut bulk = Bulk {
+            schema: &self.schema,
+            target: &self.target,
+            limits: &self.limits,
+            key_wait_ms: FIRST_WAIT_MS,
+        };
+        let first = bulk.enqueue(&mut *self.client().await?, tasks).await;
+        if !matches!(first, Err(StoreError::Busy { .. })) {
+            return first;
+        }
+        let _waiting = self.key_waiters.acquire().await.map_err(|_| StoreError::Closed)?;
+        bulk.key_wait_ms = WAIT_MS;
+        bulk.enqueue(&mut *self.client().await?, tasks).await
     }
 
     /// Calls one function of the schema: `call` is what follows `select * from schema.`.
@@ -153,21 +176,23 @@ impl Store for PostgresStore {
         "postgres"
     }
 
-    async fn enqueue(&self, task: NewTask) -> Result<TaskId, StoreError> {
+    async fn enqueue(&self, task: NewTask) -> Result<Enqueued, StoreError> {
         task.check(&self.limits)?;
+        if task.unique.is_some() {
+            // Not with others: it may have to wait for its key.
+            return Ok(self.enqueue_patiently(&[task]).await?[0]);
+        }
         let (answer, answered) = oneshot::channel();
         self.singles.send(Single { task, answer }).await.map_err(|_| StoreError::Closed)?;
         answered.await.map_err(|_| StoreError::Closed)?
     }
 
-    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<TaskId>, StoreError> {
+    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, StoreError> {
         check_bulk(&tasks, &self.limits)?;
         if tasks.is_empty() {
             return Ok(vec![]);
         }
-        let mut client = self.client().await?;
-        let sent = enqueue_bulk(&mut client, &self.schema, &tasks).await;
-        sent.map_err(|error| translate(&self.target, "enqueue", error))
+        self.enqueue_patiently(&tasks).await
     }
 
     async fn advance(&self, advance: Advance) -> Result<Advanced, StoreError> {
@@ -247,13 +272,14 @@ impl Store for PostgresStore {
     async fn maintain(&self) -> Result<(), StoreError> {
         self.call("prepare days of history", "prepare_days()", &[]).await?;
         self.call("remove idle lanes", "remove_idle_lanes(p_max => 1000)", &[]).await?;
+        self.call("remove keys", "remove_expired_keys(p_max => 10000)", &[]).await?;
         if self.claimed_since_vacuum.load(Ordering::Relaxed) < VACUUM_AFTER {
             return Ok(());
         }
         self.claimed_since_vacuum.store(0, Ordering::Relaxed);
         // Autovacuum comes once a minute at best. Without the right to vacuum the server only warns.
         let client = self.client().await?;
-        for table in ["task", "lease", "turn", "mark", "lane", "settled", "later"] {
+        for table in ["task", "lease", "turn", "mark", "lane", "settled", "later", "unique_key"] {
             let vacuum = format!("vacuum (skip_locked, truncate off) {}.{table}", self.schema);
             client.batch_execute(&vacuum).await.map_err(|error| translate(&self.target, "vacuum", error))?;
         }

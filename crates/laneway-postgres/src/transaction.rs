@@ -1,6 +1,6 @@
 //! Enqueue and settle inside the caller's own transaction.
 
-use laneway_core::{NewTask, Outcome, SessionId, Settle, StoreError, TaskId, Verdict, check_bulk};
+use laneway_core::{Enqueued, NewTask, Outcome, SessionId, Settle, StoreError, Verdict, check_bulk};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
@@ -8,6 +8,7 @@ use crate::advance::{Wire, verdict};
 use crate::enqueue::Columns;
 use crate::error::translate;
 use crate::store::PostgresStore;
+use crate::unique::KeyColumns;
 
 impl PostgresStore {
     /// Stores tasks in the caller's transaction: they exist if and only if it commits. Takes no lock that a worker can
@@ -26,16 +27,25 @@ impl PostgresStore {
     /// # Ok(()) }
     /// ```
     ///
+    /// A task with a key holds it until this transaction ends: who enqueues the same key meanwhile waits for it, nobody
+    /// else does. If the key is just being taken by another transaction, this one waits, as long as its `lock_timeout`
+    /// allows.
+    ///
     /// # Errors
-    /// Refused input leaves the transaction usable; a database error leaves it failed, as any statement's would.
+    /// Refused input and a key that is taken leave the transaction usable; a database error leaves it failed, as any
+    /// statement's would.
     pub async fn enqueue_in(
         &self,
         transaction: &impl GenericClient,
         tasks: Vec<NewTask>,
-    ) -> Result<Vec<TaskId>, StoreError> {
+    ) -> Result<Vec<Enqueued>, StoreError> {
         check_bulk(&tasks, &self.limits)?;
-        let sent = Columns::of(&tasks).send(transaction, &self.schema).await;
-        sent.map_err(|error| translate(&self.target, "enqueue", error))
+        let failed = |error| translate(&self.target, "enqueue", error);
+        if tasks.iter().any(|task| task.unique.is_some()) {
+            let keys = KeyColumns::of(&tasks, &self.limits, None);
+            return keys.send(transaction, &self.schema, &tasks, failed).await;
+        }
+        Columns::of(&tasks).send(transaction, &self.schema).await.map_err(failed)
     }
 
     /// Settles one attempt in the caller's transaction, so that its effects in this database happen exactly once: if

@@ -13,7 +13,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let payload = Json::parse(format!(r#"{{"order": {order}}}"#))?;
         let receipt =
             NewTask::new(Kind::new("mail.receipt")?, payload).lane(Lane::new(LaneKey::new("customer:7")?));
-        println!("enqueued task {} for customer:7", store.enqueue(receipt).await?);
+        println!("enqueued task {} for customer:7", store.enqueue(receipt).await?.id);
     }
 
     let session = SessionId::random();

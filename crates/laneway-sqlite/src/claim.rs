@@ -12,6 +12,7 @@ use laneway_core::{
 use crate::pick::Picker;
 use crate::queue;
 use crate::row::{self, Sql, carried};
+use crate::unique;
 use crate::writer::Step;
 
 const NEXT_LEASE: &str = "update sequence set last = last + 1 where name = 'lease' returning last";
@@ -120,11 +121,13 @@ impl Leases {
         lane: Option<LaneKey>,
     ) -> rusqlite::Result<(i64, Task)> {
         let mut read = step.db.prepare_cached(READ)?;
-        let task = read.query_row([id], |row| task_from(row, claim.queue.clone(), lane))?;
+        let (queue, task) =
+            read.query_row([id], |row| Ok((row.get(1)?, task_from(row, claim.queue.clone(), lane)?)))?;
         let lease = self.lease(step, claim.alone.contains(&task.kind))?;
         if let Some((_, tasks)) = self.made.get_mut(&lease) {
             tasks.push(id);
         }
+        unique::release_started(step, queue, task.kind.as_str(), id, &task.options)?;
         step.db.run(INSERT_LEASED, [id, lease, step.now])?;
         step.db.run(DELETE_TASK, [id])?;
         Ok((lease, task))

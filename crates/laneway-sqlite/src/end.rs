@@ -7,6 +7,7 @@ use laneway_core::State;
 use crate::lane;
 use crate::row::{Sql, carried};
 use crate::turn::{self, End};
+use crate::unique;
 use crate::writer::Step;
 
 /// What a leased task's future depends on.
@@ -18,6 +19,8 @@ pub(crate) struct Leased {
     pub(crate) max_attempts: u32,
     pub(crate) crashes: u32,
     has_parent: bool,
+    /// Only options can hold a key.
+    has_options: bool,
 }
 
 /// The table that a task leaves.
@@ -63,7 +66,8 @@ select queue,
        attempt,
        max_attempts,
        crashes,
-       parent is not null
+       parent is not null,
+       options is not null
 from leased
 where id = ?1
   and lease = ?2";
@@ -151,6 +155,7 @@ pub(crate) fn leased(step: &Step<'_>, lease: i64, id: i64) -> rusqlite::Result<O
             max_attempts: row.get(3)?,
             crashes: row.get(4)?,
             has_parent: row.get(5)?,
+            has_options: row.get(6)?,
         })
     })
 }
@@ -174,6 +179,9 @@ pub(crate) fn end_leased(
         && task.crashes == 0
         && !task.has_parent;
     if plain {
+        if task.has_options {
+            unique::release_ended(step, task.id)?;
+        }
         step.db.run(END_PLAIN, [task.id, step.now])?;
         leave(step, Table::Leased, task.id)?;
     } else {
@@ -200,6 +208,7 @@ pub(crate) fn end_task(
     if let Some(error) = &ending.error {
         step.db.run(set_error, params![id, error])?;
     }
+    unique::release_ended(step, id)?;
     step.db.run(end, params![id, stored_state(ending.state), step.now, ending.result])?;
     leave(step, from, id)?;
     if ending.state == State::Failed && lane != 0 {

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use rusqlite::params;
 
-use laneway_core::{Lane, LaneKey, NewTask, QueueName, TaskId, TaskOptions, When};
+use laneway_core::{Enqueued, Lane, LaneKey, Limits, NewTask, QueueName, TaskOptions, When};
 
 use crate::clock::micros;
 use crate::lane;
@@ -13,6 +13,7 @@ use crate::line;
 use crate::queue;
 use crate::row::Sql;
 use crate::turn::{self, LaneRow};
+use crate::unique;
 use crate::writer::Step;
 
 const NEXT_IDS: &str = "update sequence set last = last + ?1 where name = 'task' returning last";
@@ -53,27 +54,40 @@ insert into later (
 )
 values (?1, ?2, ?3, ?4, 0, ?5, 0, 0, ?6, ?7, ?8, ?9, ?10, 0)";
 
-/// Stores `tasks` and returns their ids in order.
-pub(crate) fn enqueue(step: &mut Step<'_>, tasks: &[NewTask]) -> rusqlite::Result<Vec<TaskId>> {
+/// Stores those of `tasks` whose keys are not taken, and answers in their order.
+pub(crate) fn enqueue(
+    step: &mut Step<'_>,
+    limits: &Limits,
+    tasks: &[NewTask],
+) -> rusqlite::Result<Vec<Enqueued>> {
     if tasks.is_empty() {
         return Ok(vec![]);
     }
     let last: i64 = step.db.prepare_cached(NEXT_IDS)?.query_row([tasks.len() as i64], |row| row.get(0))?;
-    let ids = last - tasks.len() as i64 + 1..=last;
+    let first = last - tasks.len() as i64 + 1;
 
     let mut places = Places::default();
-    let found = tasks.iter().map(|task| places.find(step, task)).collect::<rusqlite::Result<Vec<_>>>()?;
-    places.apply_limits(step)?;
-    for ((id, task), place) in ids.clone().zip(tasks).zip(&found) {
-        insert(step, id, task, *place)?;
+    let mut answers = Vec::with_capacity(tasks.len());
+    let mut new = Vec::with_capacity(tasks.len());
+    for (id, task) in (first..=last).zip(tasks) {
+        let queue = places.find_queue(step, task)?;
+        let answer = unique::take(step, limits, task, queue, (first, id))?;
+        if answer.is_new() {
+            new.push((id, task, places.find(step, queue, task)?));
+        }
+        answers.push(answer);
     }
-    let runnable = tasks.iter().zip(&found).filter(|(task, _)| due_at(task.when, step.now).is_none());
+    places.apply_limits(step)?;
+    for (id, task, place) in &new {
+        insert(step, *id, task, *place)?;
+    }
+    let runnable = new.iter().filter(|(_, task, _)| due_at(task.when, step.now).is_none());
     let laned: Vec<(i64, i64)> = runnable
-        .filter(|(_, place)| place.lane != 0)
-        .map(|(task, place)| (place.lane, task.priority.into()))
+        .filter(|(_, _, place)| place.lane != 0)
+        .map(|(_, task, place)| (place.lane, task.priority.into()))
         .collect();
     issue_turns(step, &laned)?;
-    Ok(ids.map(TaskId).collect())
+    Ok(answers)
 }
 
 fn insert(step: &mut Step<'_>, id: i64, task: &NewTask, place: Place) -> rusqlite::Result<()> {
@@ -177,11 +191,14 @@ struct Places<'t> {
 }
 
 impl<'t> Places<'t> {
-    fn find(&mut self, step: &Step<'_>, task: &'t NewTask) -> rusqlite::Result<Place> {
-        let queue = match self.queues.entry(&task.queue) {
-            Entry::Occupied(entry) => *entry.get(),
-            Entry::Vacant(entry) => *entry.insert(queue::find_or_make(step.db, &task.queue)?),
-        };
+    fn find_queue(&mut self, step: &Step<'_>, task: &'t NewTask) -> rusqlite::Result<i64> {
+        match self.queues.entry(&task.queue) {
+            Entry::Occupied(entry) => Ok(*entry.get()),
+            Entry::Vacant(entry) => Ok(*entry.insert(queue::find_or_make(step.db, &task.queue)?)),
+        }
+    }
+
+    fn find(&mut self, step: &Step<'_>, queue: i64, task: &'t NewTask) -> rusqlite::Result<Place> {
         let lane = match &task.lane {
             Some(lane) => self.find_lane(step, queue, lane)?,
             None => 0,

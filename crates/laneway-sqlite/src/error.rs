@@ -1,5 +1,7 @@
 //! What SQLite says, in our words.
 
+use std::sync::Mutex;
+
 use rusqlite::ErrorCode;
 use rusqlite::types::Type;
 
@@ -9,6 +11,9 @@ use laneway_core::StoreError;
 ///
 /// It borrows the driver's error, because one failed commit is the answer to many callers.
 pub(crate) fn store_error(doing: &'static str, target: &str, error: &rusqlite::Error) -> StoreError {
+    if let Some(refusal) = refusal_in(error) {
+        return refusal;
+    }
     let target = target.to_owned();
     let source = error.to_string().into();
     match error.sqlite_error_code() {
@@ -21,6 +26,22 @@ pub(crate) fn store_error(doing: &'static str, target: &str, error: &rusqlite::E
         Some(ErrorCode::NotADatabase) => foreign(&target, "it is not an SQLite database"),
         _ => StoreError::Unexpected { doing, source },
     }
+}
+
+/// An error of a command in our own words: the command is undone, and the caller is told this.
+#[derive(Debug, thiserror::Error)]
+#[error("refused")]
+struct Refusal(Mutex<Option<StoreError>>);
+
+/// Makes a command fail with `error`.
+pub(crate) fn refused(error: StoreError) -> rusqlite::Error {
+    rusqlite::Error::UserFunctionError(Box::new(Refusal(Mutex::new(Some(error)))))
+}
+
+fn refusal_in(error: &rusqlite::Error) -> Option<StoreError> {
+    let rusqlite::Error::UserFunctionError(inner) = error else { return None };
+    let refusal = inner.downcast_ref::<Refusal>()?;
+    refusal.0.lock().ok()?.take()
 }
 
 /// The file at `path` is not ours.

@@ -42,6 +42,7 @@ mod sleep;
 mod store;
 mod sweep;
 mod turn;
+mod unique;
 mod verify;
 mod writer;
 

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 
 use laneway_core::{
-    Advance, Advanced, Cancel, Counts, Fence, HintSender, Hints, Kinds, LaneKey, LaneSettings, LaneView,
-    Limits, Listing, NewTask, Page, QueueName, Registration, Renewal, Renewed, SessionId, Sleep, Store,
-    StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
+    Advance, Advanced, Cancel, Counts, Enqueued, Fence, HintSender, Hints, Kinds, LaneKey, LaneSettings,
+    LaneView, Limits, Listing, NewTask, Page, QueueName, Registration, Renewal, Renewed, SessionId, Sleep,
+    Store, StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
 };
 
 use crate::clock::Clock;
@@ -17,7 +17,8 @@ use crate::options::SqliteOptions;
 use crate::reader::Readers;
 use crate::writer::Writer;
 use crate::{
-    advance, cancel, claimable, enqueue, file, lane, list, look, maintain, queue, renew, sweep, verify,
+    advance, cancel, claimable, enqueue, file, lane, list, look, maintain, queue, renew, sweep, unique,
+    verify,
 };
 
 /// A store in one SQLite file.
@@ -31,7 +32,7 @@ use crate::{
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let store = SqliteStore::temporary().await?;
-/// let id = store.enqueue(NewTask::new(Kind::new("mail.receipt")?, Json::parse(r#"{"order": 7}"#)?)).await?;
+/// let id = store.enqueue(NewTask::new(Kind::new("mail.receipt")?, Json::parse(r#"{"order": 7}"#)?)).await?.id;
 ///
 /// let session = SessionId::random();
 /// let (name, queues) = ("example".to_owned(), vec![QueueName::default()]);
@@ -111,17 +112,18 @@ impl Store for SqliteStore {
         "sqlite"
     }
 
-    async fn enqueue(&self, task: NewTask) -> Result<TaskId, StoreError> {
-        let ids = self.enqueue_many(vec![task]).await?;
-        Ok(ids[0])
+    async fn enqueue(&self, task: NewTask) -> Result<Enqueued, StoreError> {
+        let answers = self.enqueue_many(vec![task]).await?;
+        Ok(answers[0])
     }
 
-    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<TaskId>, StoreError> {
+    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, StoreError> {
         check_bulk(&tasks, &self.limits)?;
         if tasks.is_empty() {
             return Ok(vec![]);
         }
-        self.writer.write("enqueue", move |step| enqueue::enqueue(step, &tasks)).await
+        let limits = self.limits;
+        self.writer.write("enqueue", move |step| enqueue::enqueue(step, &limits, &tasks)).await
     }
 
     async fn advance(&self, advance: Advance) -> Result<Advanced, StoreError> {
@@ -147,6 +149,7 @@ impl Store for SqliteStore {
 
     async fn maintain(&self) -> Result<(), StoreError> {
         self.writer.write("remove idle lanes", |step| maintain::remove_idle_lanes(step)).await?;
+        self.writer.write("remove keys", |step| unique::remove_expired(step)).await?;
         let checkpoint = self.writer.aside(|db, _| maintain::checkpoint(db)).await?;
         checkpoint.map_err(|error| store_error("shorten the log", &self.shown, &error))
     }

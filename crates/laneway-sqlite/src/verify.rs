@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use crate::row::Sql;
 
 /// Each statement returns one text per violation.
-const CHECKS: [&str; 8] = [ISSUED, LIMIT, STRANDED, LINE, PRIORITY, PLACES, LEASES, OPEN];
+const CHECKS: [&str; 10] = [ISSUED, LIMIT, STRANDED, LINE, PRIORITY, PLACES, LEASES, OPEN, KEYS, KEYLESS];
 
 const ISSUED: &str = "
 with place as (
@@ -130,6 +130,33 @@ select format('lease %d counts %d open tasks, but has %d', lease.id, lease.open,
 from lease
 left join (select lease, count(*) as tasks from leased group by lease) as found on found.lease = lease.id
 where lease.open <> coalesce(found.tasks, 0)";
+
+const KEYS: &str = "
+select format('the key `%s` is held by task %d, which has started or ended, or never was', key, task_id)
+from unique_key
+where scope <> 'within'
+  and not exists (select 1 from task where task.id = task_id)
+  and not exists (select 1 from later where later.id = task_id)
+  and not (scope = 'while_open' and exists (select 1 from leased where leased.id = task_id))";
+
+const KEYLESS: &str = "
+select format('task %d does not hold its key `%s`', id, json_extract(options, '$.unique.key'))
+from (
+    select id, queue, kind, options from task
+    union all
+    select id, queue, kind, options from later
+    union all
+    select id, queue, kind, options from leased
+) as open
+where json_extract(options, '$.unique.scope') = 'while_open'
+  and not exists (
+      select 1
+      from unique_key
+      where unique_key.queue = open.queue
+        and unique_key.kind = open.kind
+        and unique_key.key = json_extract(options, '$.unique.key')
+        and unique_key.task_id = open.id
+  )";
 
 /// Describes each violation of an invariant.
 pub(crate) fn verify(db: &Connection) -> rusqlite::Result<Vec<String>> {

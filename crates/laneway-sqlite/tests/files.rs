@@ -86,8 +86,8 @@ async fn what_was_accepted_is_there_after_reopening() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tasks.db");
     let store = open(&path).await.unwrap();
-    let first = store.enqueue(in_lane("a")).await.unwrap();
-    let second = store.enqueue(in_lane("a")).await.unwrap();
+    let first = store.enqueue(in_lane("a")).await.unwrap().id;
+    let second = store.enqueue(in_lane("a")).await.unwrap().id;
 
     drop(store);
     let store = open(&path).await.unwrap();
@@ -96,7 +96,7 @@ async fn what_was_accepted_is_there_after_reopening() {
     let claimed = worker.claim(10).await;
     assert_eq!(ids(&claimed), [first.0]);
     assert!(store.get(second).await.unwrap().is_some());
-    assert!(store.enqueue(a_task()).await.unwrap() > second);
+    assert!(store.enqueue(a_task()).await.unwrap().id > second);
 }
 
 /// The log is copied as a crash would leave it: the store is not closed.
@@ -105,7 +105,7 @@ async fn what_was_accepted_is_in_the_files_before_the_store_is_closed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tasks.db");
     let store = open(&path).await.unwrap();
-    let id = store.enqueue(a_task()).await.unwrap();
+    let id = store.enqueue(a_task()).await.unwrap().id;
 
     let copy = directory.path().join("copy.db");
     fs::copy(&path, &copy).unwrap();
@@ -126,15 +126,19 @@ async fn a_file_of_a_newer_program_is_refused_only_if_its_change_was_breaking() 
         Connection::open(&path).unwrap().execute(insert, (version, breaking)).unwrap();
     };
 
-    add(2, false);
+    let newest = "select max(version) from migration";
+    let known: i32 = Connection::open(&path).unwrap().query_row(newest, [], |row| row.get(0)).unwrap();
+
+    add(known + 1, false);
     drop(open(&path).await.unwrap());
-    add(3, true);
+    add(known + 2, true);
     let refused = refusal(&path).await;
 
-    assert_eq!(
-        refused.to_string(),
-        "the store has schema version 3, this program knows 1; install laneway 9.1.0 or newer"
+    let says = format!(
+        "the store has schema version {}, this program knows {known}; install laneway 9.1.0 or newer",
+        known + 2
     );
+    assert_eq!(refused.to_string(), says);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
@@ -144,7 +148,7 @@ async fn eight_openers_of_a_fresh_file_all_succeed() {
 
     let openers = (0..8).map(|_| {
         let path = path.clone();
-        tokio::spawn(async move { open(&path).await.unwrap().enqueue(a_task()).await.unwrap() })
+        tokio::spawn(async move { open(&path).await.unwrap().enqueue(a_task()).await.unwrap().id })
     });
     let mut found = vec![];
     for opener in openers.collect::<Vec<_>>() {

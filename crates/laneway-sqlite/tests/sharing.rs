@@ -36,7 +36,7 @@ async fn concurrent_enqueues_are_all_answered_and_all_stored() {
     let calls: Vec<_> = (0..500)
         .map(|_| {
             let store = store.clone();
-            tokio::spawn(async move { store.enqueue(a_task()).await.unwrap().0 })
+            tokio::spawn(async move { store.enqueue(a_task()).await.unwrap().id.0 })
         })
         .collect();
     let mut found = vec![];

@@ -73,7 +73,7 @@ async fn a_retry_in_a_wider_lane_lets_others_go() {
 #[tokio::test]
 async fn the_last_attempt_fails_for_good_and_keeps_what_is_asked_for_later() {
     let f = fixture().await;
-    let id = f.store.enqueue(a_task().max_attempts(1).priority(7)).await.unwrap();
+    let id = f.store.enqueue(a_task().max_attempts(1).priority(7)).await.unwrap().id;
     let worker = worker(&f.store).await;
     let claimed = worker.claim(1).await;
 
@@ -87,8 +87,8 @@ async fn the_last_attempt_fails_for_good_and_keeps_what_is_asked_for_later() {
 #[tokio::test]
 async fn a_plain_success_keeps_neither_payload_nor_options() {
     let f = fixture().await;
-    let plain = f.store.enqueue(a_task().timeout(secs(9)).priority(7)).await.unwrap();
-    let with_result = f.store.enqueue(a_task().timeout(secs(9))).await.unwrap();
+    let plain = f.store.enqueue(a_task().timeout(secs(9)).priority(7)).await.unwrap().id;
+    let with_result = f.store.enqueue(a_task().timeout(secs(9))).await.unwrap().id;
     let worker = worker(&f.store).await;
     let claimed = worker.claim(2).await;
     assert_eq!(claimed[0].task.options.timeout_ms, Some(9_000));
@@ -186,8 +186,8 @@ async fn kinds_that_nobody_runs_hold_up_ordered_lanes_only() {
 #[tokio::test]
 async fn a_running_task_is_told_to_stop_and_then_ends_as_cancelled() {
     let f = fixture().await;
-    let id = f.store.enqueue(in_lane("a")).await.unwrap();
-    let next = f.store.enqueue(in_lane("a")).await.unwrap();
+    let id = f.store.enqueue(in_lane("a")).await.unwrap().id;
+    let next = f.store.enqueue(in_lane("a")).await.unwrap().id;
     let worker = worker(&f.store).await;
     let claimed = worker.claim(2).await;
 

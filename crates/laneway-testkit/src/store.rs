@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use laneway_core::{
     InvalidInput, LaneKey, LaneLimit, LaneSettings, LaneView, Limits, NewTask, QueueName, State, Store,
-    StoreError, TaskId, TaskView,
+    StoreError, TaskId, TaskView, Unique, UniqueKey,
 };
 
 use crate::worker::TestWorker;
@@ -81,12 +81,13 @@ impl TestStore {
     /// Stores any number of tasks in one bulk.
     pub async fn given_all(&self, tasks: impl IntoIterator<Item = ATask>) -> Vec<TaskId> {
         let tasks = tasks.into_iter().map(NewTask::from).collect();
-        self.store.enqueue_many(tasks).await.expect("the tasks are valid")
+        let stored = self.store.enqueue_many(tasks).await.expect("the tasks are valid");
+        stored.iter().map(|answer| answer.id).collect()
     }
 
     /// Stores one task.
     pub async fn given_one(&self, task: ATask) -> TaskId {
-        self.store.enqueue(task.into()).await.expect("the task is valid")
+        self.store.enqueue(task.into()).await.expect("the task is valid").id
     }
 
     /// A registered worker.
@@ -196,6 +197,16 @@ impl ATask {
         Self(self.0.delay(delay))
     }
 
+    /// With a key, held until the task has ended.
+    pub fn unique(self, key: &str) -> Self {
+        self.unique_as(Unique::new(unique_key(key)))
+    }
+
+    /// With a key and rules for it.
+    pub fn unique_as(self, unique: Unique) -> Self {
+        Self(self.0.unique(unique))
+    }
+
     /// With this many attempts.
     pub fn max_attempts(self, attempts: u32) -> Self {
         Self(self.0.max_attempts(attempts))
@@ -223,6 +234,11 @@ pub fn queue(name: &str) -> QueueName {
     QueueName::new(name).expect("the test's queue is valid")
 }
 
+/// A unique key.
+pub fn unique_key(key: &str) -> UniqueKey {
+    UniqueKey::new(key).expect("the test's key is valid")
+}
+
 /// A lane's key.
 pub fn lane_key(key: &str) -> LaneKey {
     LaneKey::new(key).expect("the test's lane is valid")
@@ -231,6 +247,11 @@ pub fn lane_key(key: &str) -> LaneKey {
 /// A lane's limit.
 pub fn limit_of(limit: u32) -> LaneLimit {
     LaneLimit::at(limit).expect("the test's limit is valid")
+}
+
+/// The ids that an enqueue answered with.
+pub fn ids_of(answers: &[laneway_core::Enqueued]) -> Vec<TaskId> {
+    answers.iter().map(|answer| answer.id).collect()
 }
 
 /// Seconds.

@@ -13,7 +13,7 @@ use laneway_core::{
     TaskId, Verdict,
 };
 use laneway_testkit::checker::{Event, History, RecordingWorker, Rules};
-use laneway_testkit::store::{ATask, TestStore, a_task, lane_key, limit_of, secs, until};
+use laneway_testkit::store::{ATask, TestStore, a_task, ids_of, lane_key, limit_of, secs, until};
 use tokio::task::JoinSet;
 
 /// How much of everything: one machine's SQLite writes one after the other.
@@ -163,7 +163,7 @@ fn new_task(task: ATask) -> NewTask {
 async fn enqueue(store: &dyn laneway_core::Store, history: &History, task: ATask) -> TaskId {
     let task = new_task(task);
     let lane = task.lane.as_ref().map(|lane| lane.key.as_str().to_owned());
-    let id = store.enqueue(task).await.expect("the task is valid");
+    let id = store.enqueue(task).await.expect("the task is valid").id;
     history.enqueued(id, lane.as_deref());
     id
 }
@@ -198,8 +198,8 @@ async fn many_workers_and_enqueuers_share_many_lanes(store: &TestStore, scale: S
                         continue;
                     }
                     let tasks = chunk.iter().map(|lane| new_task(a_task().lane(&lane.to_string()))).collect();
-                    for (id, lane) in std::iter::zip(store.enqueue_many(tasks).await.unwrap(), chunk) {
-                        board.history.enqueued(id, Some(&lane.to_string()));
+                    for (stored, lane) in std::iter::zip(store.enqueue_many(tasks).await.unwrap(), chunk) {
+                        board.history.enqueued(stored.id, Some(&lane.to_string()));
                     }
                 }
             }
@@ -244,8 +244,8 @@ async fn a_lane_of_limit_three_never_runs_four(store: &TestStore, scale: Scale) 
                 enqueue(&*store, &board.history, a_task().lane_of(lane, 3)).await;
             }
             let many = vec![new_task(a_task().lane_of(lane, 3)); 40];
-            for id in store.enqueue_many(many).await.unwrap() {
-                board.history.enqueued(id, Some(lane));
+            for stored in store.enqueue_many(many).await.unwrap() {
+                board.history.enqueued(stored.id, Some(lane));
             }
         });
     }
@@ -529,7 +529,7 @@ async fn tasks_of_a_transaction_that_commits_late_are_found_and_break_no_order()
         let mut application = database.connect().await.unwrap();
         let transaction = application.transaction().await.unwrap();
         let late = lanes.iter().map(|lane| new_task(a_task().lane(lane))).collect();
-        let late = store.enqueue_in(&transaction, late).await.unwrap();
+        let late = ids_of(&store.enqueue_in(&transaction, late).await.unwrap());
         let mut last = TaskId(0);
         for n in 0..20 {
             last = enqueue(&store, &board.history, a_task().lane(&lanes[n % lanes.len()])).await;

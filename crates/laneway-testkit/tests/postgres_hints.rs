@@ -176,7 +176,7 @@ async fn everything_works_without_hints() {
     let mut sleeper = worker(&store).await;
     sleep(&store, &sleeper).await;
 
-    let id = store.enqueue(a_task().into()).await.unwrap();
+    let id = store.enqueue(a_task().into()).await.unwrap().id;
 
     let claimed = sleeper.claim(1).await;
     assert_eq!(ids(&claimed), [id]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use laneway_core::{Advance, Outcome, QueueName, State, Store, StoreError, TaskId};
-use laneway_postgres::{PostgresOptions, PostgresStore, migration_script};
+use laneway_postgres::{PostgresOptions, PostgresStore, SCHEMA_VERSION, migration_script};
 use laneway_testkit::cluster::{Cluster, ClusterOptions, Database};
 use laneway_testkit::store::{a_task, soon, until};
 use laneway_testkit::worker::{TestWorker, ids};
@@ -38,7 +38,7 @@ fn dead_port() -> u16 {
 
 /// Enqueues, claims and completes one task.
 async fn works(store: &PostgresStore) {
-    let id = store.enqueue(a_task().lane("a").into()).await.unwrap();
+    let id = store.enqueue(a_task().lane("a").into()).await.unwrap().id;
     let mut worker = worker(store).await;
     let claimed = worker.claim(10).await;
     assert!(ids(&claimed).contains(&id));
@@ -74,7 +74,7 @@ async fn two_schemas_of_one_database_do_not_see_each_other() {
     };
     let (first, second) = tokio::join!(in_schema("first_tasks"), in_schema("second_tasks"));
 
-    let id = first.enqueue(a_task().lane("a").into()).await.unwrap();
+    let id = first.enqueue(a_task().lane("a").into()).await.unwrap().id;
     first.enqueue_many(vec![a_task().into(); 300]).await.unwrap();
 
     assert_eq!((total(&first).await, total(&second).await), (301, 0));
@@ -140,7 +140,9 @@ async fn a_store_that_may_not_migrate_says_that_the_tables_are_missing() {
     assert_eq!(error.code(), "not_migrated");
     assert_eq!(
         error.to_string(),
-        "the store has schema version 0, this program needs 1; run `laneway store migrate`"
+        format!(
+            "the store has schema version 0, this program needs {SCHEMA_VERSION}; run `laneway store migrate`"
+        )
     );
     let schemas = "select count(*) from pg_namespace where nspname = 'laneway'";
     let made: i64 = database.connect().await.unwrap().query_one(schemas, &[]).await.unwrap().get(0);
@@ -165,7 +167,9 @@ async fn a_newer_schema_that_breaks_names_the_version_to_install() {
         assert_eq!(error.code(), "program_too_old");
         assert_eq!(
             error.to_string(),
-            "the store has schema version 99, this program knows 1; install laneway 7.8.9 or newer"
+            format!(
+                "the store has schema version 99, this program knows {SCHEMA_VERSION}; install laneway 7.8.9 or newer"
+            )
         );
     }
 }
@@ -545,7 +549,8 @@ async fn a_store_survives_its_servers_crash_without_losing_or_doubling_a_task() 
                 store
                     .enqueue(a_task().lane_of(&format!("lane {}", accepted.len() % 7), 2).into())
                     .await
-                    .unwrap(),
+                    .unwrap()
+                    .id,
             );
         }
         cluster.stop_immediately().await.unwrap();
@@ -553,7 +558,7 @@ async fn a_store_survives_its_servers_crash_without_losing_or_doubling_a_task() 
         assert_eq!(error.code(), "unavailable", "{}", whole_message(&error));
         cluster.restart().await.unwrap();
         until("the store works again", async || match store.enqueue(a_task().into()).await {
-            Ok(id) => accepted.insert(id),
+            Ok(stored) => accepted.insert(stored.id),
             Err(error) => {
                 assert_eq!(error.code(), "unavailable", "round {round}: {}", whole_message(&error));
                 unanswered += 1;

@@ -13,7 +13,7 @@ use laneway_core::{
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, Database};
 use laneway_testkit::pgbouncer::PgBouncer;
-use laneway_testkit::store::{a_task, queue, secs, soon, until};
+use laneway_testkit::store::{a_task, ids_of, queue, secs, soon, until};
 use laneway_testkit::worker::{ids, retry_after};
 use support::{check, new_tasks, state, total, worker};
 use tokio::sync::OnceCell;
@@ -77,7 +77,7 @@ async fn several_workers_and_enqueuers_share_the_pooler() {
         let own =
             store.enqueue_in(&transaction, new_tasks([a_task(), a_task().lane("lane 1")])).await.unwrap();
         transaction.commit().await.unwrap();
-        [copied, few, singles, own].concat()
+        ids_of(&[copied, few, singles, own].concat())
     };
 
     let total_done = std::sync::atomic::AtomicUsize::new(0);
@@ -106,7 +106,7 @@ async fn an_empty_database_is_migrated_through_the_pooler() {
 async fn settles_in_a_transaction_go_through_the_pooler() {
     let database = database().await;
     let store = through_the_pooler(&database).await;
-    let id = store.enqueue(a_task().into()).await.unwrap();
+    let id = store.enqueue(a_task().into()).await.unwrap().id;
     let mut worker = worker(&store).await;
     let claimed = worker.claim_one().await;
     let mut client = connect(&database).await;
@@ -128,7 +128,7 @@ async fn every_look_and_order_goes_through_the_pooler() {
     let store = through_the_pooler(&database).await;
     let (default, lane) = (queue("default"), LaneKey::new("a").unwrap());
     let tasks = new_tasks([a_task(), a_task().lane("a"), a_task().delay(secs(60)), a_task().lane("a")]);
-    let stored = store.enqueue_many(tasks).await.unwrap();
+    let stored = ids_of(&store.enqueue_many(tasks).await.unwrap());
     let mut worker = worker(&store).await;
 
     let claimed = worker.claim(10).await;
@@ -193,7 +193,7 @@ async fn without_a_direct_address_workers_poll() {
     let fence = store.fall_asleep(sleep).await.unwrap();
     until("the fence is passed", async || store.fence_passed(fence).await.unwrap()).await;
 
-    let id = store.enqueue(a_task().into()).await.unwrap();
+    let id = store.enqueue(a_task().into()).await.unwrap().id;
 
     assert_eq!(ids(&sleeper.claim(1).await), [id], "a poll finds it");
     // A probe is given five seconds to come back; behind the pooler it never does.

@@ -9,7 +9,7 @@ use laneway_core::{
     Advance, Cancel, Claim, Claimed, InvalidInput, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, NewTask,
     Outcome, QueueName, RetryPolicy, Sleep, State, Store, StoreError, Tag, TaskId, Verdict, validate,
 };
-use laneway_testkit::store::{a_task, kind, queue, refusal, secs, soon, until};
+use laneway_testkit::store::{a_task, ids_of, kind, queue, refusal, secs, soon, until};
 use laneway_testkit::worker::{TestWorker, ids, retry_after};
 use sqlx::{Connection, PgConnection};
 use support::{Fixture, fixture, new_tasks};
@@ -57,13 +57,13 @@ async fn enqueued_tasks_exist_if_and_only_if_the_transaction_commits() {
     let mut client = fixture.connect().await;
 
     let transaction = client.transaction().await.unwrap();
-    let gone =
-        fixture.store.enqueue_in(&transaction, new_tasks([a_task(), a_task().lane("a")])).await.unwrap();
+    let gone = fixture.store.enqueue_in(&transaction, new_tasks([a_task(), a_task().lane("a")])).await;
+    let gone = ids_of(&gone.unwrap());
     assert_eq!(fixture.total().await, 0, "nothing is visible before the commit");
     transaction.rollback().await.unwrap();
     let transaction = client.transaction().await.unwrap();
-    let kept =
-        fixture.store.enqueue_in(&transaction, new_tasks([a_task(), a_task().lane("a")])).await.unwrap();
+    let kept = fixture.store.enqueue_in(&transaction, new_tasks([a_task(), a_task().lane("a")])).await;
+    let kept = ids_of(&kept.unwrap());
     transaction.commit().await.unwrap();
 
     assert_eq!(fixture.state(gone[0]).await, None);
@@ -87,10 +87,10 @@ async fn with_sqlx_enqueued_tasks_exist_if_and_only_if_the_transaction_commits()
     };
 
     let mut transaction = connection.begin().await.unwrap();
-    let gone = fixture.store.enqueue_in_sqlx(&mut transaction, tasks()).await.unwrap();
+    let gone = ids_of(&fixture.store.enqueue_in_sqlx(&mut transaction, tasks()).await.unwrap());
     transaction.rollback().await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
-    let kept = fixture.store.enqueue_in_sqlx(&mut transaction, tasks()).await.unwrap();
+    let kept = ids_of(&fixture.store.enqueue_in_sqlx(&mut transaction, tasks()).await.unwrap());
     transaction.commit().await.unwrap();
 
     assert_eq!(fixture.state(gone[0]).await, None);
@@ -113,11 +113,12 @@ async fn refused_input_leaves_the_transaction_usable() {
     let transaction = client.transaction().await.unwrap();
     let refused =
         refusal(fixture.store.enqueue_in(&transaction, new_tasks([a_task().priority(1_001)])).await);
-    let kept = fixture.store.enqueue_in(&transaction, new_tasks([a_task()])).await.unwrap();
+    let kept = ids_of(&fixture.store.enqueue_in(&transaction, new_tasks([a_task()])).await.unwrap());
     transaction.commit().await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
     refusal(fixture.store.enqueue_in_sqlx(&mut transaction, new_tasks([a_task().priority(1_001)])).await);
-    let also_kept = fixture.store.enqueue_in_sqlx(&mut transaction, new_tasks([a_task()])).await.unwrap();
+    let also_kept = fixture.store.enqueue_in_sqlx(&mut transaction, new_tasks([a_task()])).await;
+    let also_kept = ids_of(&also_kept.unwrap());
     transaction.commit().await.unwrap();
 
     assert_eq!(refused.code.as_str(), "out_of_range");
@@ -329,7 +330,7 @@ async fn an_enqueue_that_is_held_open_slows_nobody_down() {
     let mut client = fixture.connect().await;
     let transaction = client.transaction().await.unwrap();
     let held = new_tasks([a_task(), a_task().lane("a"), a_task().lane("new"), a_task().delay(secs(60))]);
-    let held = fixture.store.enqueue_in(&transaction, held).await.unwrap();
+    let held = ids_of(&fixture.store.enqueue_in(&transaction, held).await.unwrap());
 
     let others = async {
         let (mut one, mut two) = (fixture.worker().await, fixture.worker().await);
@@ -374,7 +375,7 @@ async fn callers_above_read_committed_enqueue_too() {
         transaction.query("select 1", &[]).await.unwrap(); // the snapshot is taken
 
         let tasks = new_tasks([a_task(), a_task().lane("a")]);
-        stored.extend(fixture.store.enqueue_in(&transaction, tasks).await.unwrap());
+        stored.extend(ids_of(&fixture.store.enqueue_in(&transaction, tasks).await.unwrap()));
         transaction.commit().await.unwrap();
     }
 

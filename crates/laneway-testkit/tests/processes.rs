@@ -14,7 +14,7 @@ use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
 use laneway_testkit::checker::{Event, History, Rules};
 use laneway_testkit::cluster::{Cluster, Database};
-use laneway_testkit::store::{a_task, soon, until};
+use laneway_testkit::store::{a_task, ids_of, soon, until};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
@@ -177,7 +177,7 @@ async fn killed_workers_lose_nothing(place: &dyn Place) {
     }
     tasks.extend((0..LONERS).map(|_| a_task().into()));
     let lanes: Vec<_> = tasks.iter().map(|task: &laneway_core::NewTask| task.lane.clone()).collect();
-    let ids = store.enqueue_many(tasks).await.unwrap();
+    let ids = ids_of(&store.enqueue_many(tasks).await.unwrap());
     for (id, lane) in std::iter::zip(&ids, lanes) {
         history.enqueued(*id, lane.as_ref().map(|lane| lane.key.as_str()));
     }

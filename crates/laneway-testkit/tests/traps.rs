@@ -11,7 +11,7 @@ use laneway_core::{
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, Database};
-use laneway_testkit::store::{ATask, a_task, kind, queue, secs, soon, tasks_like, until};
+use laneway_testkit::store::{ATask, a_task, ids_of, kind, queue, secs, soon, tasks_like, until};
 use laneway_testkit::worker::{TestWorker, ids, retry_after};
 use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
@@ -52,11 +52,11 @@ impl Trap {
     }
 
     async fn enqueue(&self, task: ATask) -> TaskId {
-        soon("an enqueue waits for nobody", self.store.enqueue(task.into())).await.unwrap()
+        soon("an enqueue waits for nobody", self.store.enqueue(task.into())).await.unwrap().id
     }
 
     async fn enqueue_all(&self, tasks: Vec<ATask>) -> Vec<TaskId> {
-        self.store.enqueue_many(tasks.into_iter().map(NewTask::from).collect()).await.unwrap()
+        ids_of(&self.store.enqueue_many(tasks.into_iter().map(NewTask::from).collect()).await.unwrap())
     }
 
     /// Somebody with a transaction that is open.
@@ -1141,7 +1141,7 @@ async fn a_store_works_in_a_database_whose_default_is_serializable() {
         .await
         .unwrap();
     let store = PostgresStore::open(PostgresOptions::new(&trap.database.url).pool_size(2)).await.unwrap();
-    let id = store.enqueue(a_task().lane("a").into()).await.unwrap();
+    let id = store.enqueue(a_task().lane("a").into()).await.unwrap().id;
     let mut worker = TestWorker::register(Arc::new(store.clone())).await;
 
     let claimed = worker.claim(2).await;

@@ -42,6 +42,9 @@ fn compare_view(model: &Model, task: &Task, view: &TaskView) -> Result<(), Strin
     same("kind", &view.kind, &task.kind)?;
     same("queue", &view.queue, &task.queue)?;
     same("crashes", view.crashes, task.crashes)?;
+    if !view.state.has_ended() {
+        same("payload", view.payload.as_ref(), Some(&task.payload))?;
+    }
     same("cancel_requested", view.cancel_requested, task.cancel_requested)?;
     match task.place {
         Place::Ended(State::Cancelled) => (),

@@ -15,6 +15,7 @@ mod look;
 mod run;
 mod script;
 mod state;
+mod unique;
 
 use std::time::{Duration, Instant};
 

@@ -10,9 +10,11 @@ use laneway_core::{
 };
 
 use super::claim::{Wish, judge};
-use super::script::{ClaimPick, KINDS, LANES, NewTaskPick, Op, OutcomePick, QUEUES, SLOTS, SettlePick};
+use super::script::{
+    ClaimPick, KINDS, LANES, NewTaskPick, Op, OutcomePick, PAYLOADS, QUEUES, SLOTS, SettlePick,
+};
 use super::state::{Bound, LaneName, Model, Place, Task, Told};
-use super::{UNIT, look};
+use super::{UNIT, look, unique};
 use crate::store::{TestStore, kind, lane_key, queue};
 
 /// Everything is compared after this many operations; after each one only what it changed.
@@ -139,20 +141,34 @@ impl Run {
             limit: limit.map(|limit| LaneLimit::at(limit).expect("scripts pick valid limits")),
         });
         let tasks = picks.iter().map(|pick| {
-            let task = NewTask::new(kind(KINDS[pick.kind]), Json::default()).queue(queue(QUEUES[place]));
+            let payload = Json::trusted(PAYLOADS[pick.payload]);
+            let task = NewTask::new(kind(KINDS[pick.kind]), payload).queue(queue(QUEUES[place]));
+            let task = NewTask { unique: pick.unique.map(unique::of_pick), ..task };
             let task =
                 task.priority(pick.priority).max_attempts(pick.max_attempts).delay(UNIT * pick.delay as u32);
             NewTask { lane: new_lane.clone(), ..task }
         });
-        let ids = told(self.store.enqueue_many(tasks.collect()).await)?;
-        if ids.len() != picks.len() || !ids.is_sorted() || ids.first() <= self.model.tasks.keys().last() {
-            return Err(format!("ids do not ascend: {ids:?}"));
+        let tasks: Vec<NewTask> = tasks.collect();
+        let answer = self.store.enqueue_many(tasks.clone()).await;
+        if let Some(code) = unique::expected_refusal(&self.model, &tasks) {
+            return same("refusal", answer.map_err(|error| error.code()), Err(code));
         }
-        for (id, pick) in ids.into_iter().zip(picks) {
-            self.model.touched.insert(id);
-            self.model.tasks.insert(id, new_task(place, lane, pick, self.model.now));
+        let answers = told(answer)?;
+        let ids: Vec<_> = answers.iter().filter(|answer| answer.is_new()).map(|answer| answer.id).collect();
+        if answers.len() != picks.len()
+            || !ids.is_sorted()
+            || ids.first().is_some_and(|id| *id <= self.last_id())
+        {
+            return Err(format!("ids do not ascend: {answers:?}"));
         }
-        let Some(name) = name else { return Ok(()) };
+        let first = ids.first().copied();
+        for ((answer, task), pick) in answers.into_iter().zip(&tasks).zip(picks) {
+            if unique::follow(&mut self.model, task, answer, first)? {
+                self.model.touched.insert(answer.id);
+                self.model.tasks.insert(answer.id, new_task(place, lane, pick, self.model.now));
+            }
+        }
+        let Some(name) = name.filter(|_| first.is_some()) else { return Ok(()) };
         let lane = self.model.lanes.entry(name.clone()).or_default();
         match limit {
             Some(limit) if !lane.fixed && lane.limit != i64::from(limit) => {
@@ -162,6 +178,10 @@ impl Run {
             }
             _ => Ok(()),
         }
+    }
+
+    fn last_id(&self) -> TaskId {
+        self.model.tasks.keys().last().copied().unwrap_or(TaskId(0))
     }
 
     /// An advance that takes up what was enqueued, and finds nothing that it can run.
@@ -452,6 +472,7 @@ fn new_task(place: usize, lane: Option<usize>, pick: &NewTaskPick, now: u64) -> 
         queue: queue(QUEUES[place]),
         lane: lane.map(|lane| lane_key(LANES[lane])),
         kind: kind(KINDS[pick.kind]),
+        payload: Json::trusted(PAYLOADS[pick.payload]),
         priority: pick.priority,
         max_attempts: pick.max_attempts,
         charged: 0,

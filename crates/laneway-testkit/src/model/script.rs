@@ -8,6 +8,10 @@ pub(super) const QUEUES: [&str; 2] = ["default", "other"];
 pub(super) const LANES: [&str; 4] = ["a", "b", "c", "d"];
 /// The kinds.
 pub(super) const KINDS: [&str; 3] = ["x", "y", "z"];
+/// The payloads.
+pub(super) const PAYLOADS: [&str; 3] = ["{}", r#"{"a": 1}"#, r#"{"b": [2], "a": "x"}"#];
+/// The unique keys.
+pub(super) const KEYS: [&str; 2] = ["k", "l"];
 
 /// One operation. Numbers called `which` pick from what is there when the operation runs, modulo their count.
 #[derive(Clone, Debug)]
@@ -99,6 +103,24 @@ pub(super) struct NewTaskPick {
     pub priority: i32,
     pub delay: u64,
     pub max_attempts: u32,
+    /// Which of a few payloads.
+    pub payload: usize,
+    pub unique: Option<UniquePick>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UniquePick {
+    pub key: usize,
+    pub scope: ScopePick,
+    /// In the order of the variants of `OnConflict`.
+    pub conflict: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ScopePick {
+    Pending,
+    Open,
+    Within(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -165,9 +187,20 @@ fn enqueue(random: &mut fastrand::Rng, queue: usize, lane: usize) -> Op {
         priority: if random.u32(..4) == 0 { random.i32(-2..3) } else { 0 },
         delay: if random.u32(..6) == 0 { random.u64(1..4) } else { 0 },
         max_attempts: random.u32(1..5),
+        payload: random.usize(..PAYLOADS.len()),
+        unique: (random.u32(..3) == 0).then(|| unique(random)),
     });
     let tasks = tasks.collect();
     Op::Enqueue { queue, lane, limit, tasks }
+}
+
+fn unique(random: &mut fastrand::Rng) -> UniquePick {
+    let scope = match random.u32(..3) {
+        0 => ScopePick::Pending,
+        1 => ScopePick::Open,
+        _ => ScopePick::Within(random.u64(1..3)),
+    };
+    UniquePick { key: random.usize(..KEYS.len()), scope, conflict: random.usize(..5) }
 }
 
 fn advance(random: &mut fastrand::Rng, slot: usize) -> Op {

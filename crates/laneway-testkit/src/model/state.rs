@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::liveness::CRASHES_MAX;
 use laneway_core::{
-    Claimed, Kind, LaneKey, LeaseId, LeaseToken, OnFailure, Outcome, QueueName, SessionId, Settle, State,
-    Swept, TaskId, Verdict,
+    Claimed, Json, KeyScope, Kind, LaneKey, LeaseId, LeaseToken, OnFailure, Outcome, QueueName, SessionId,
+    Settle, State, Swept, TaskId, UniqueKey, Verdict,
 };
 
 /// A lane's name.
@@ -25,8 +25,23 @@ pub(super) struct Model {
     /// Known sessions, and when each was last heard of.
     pub sessions: BTreeMap<SessionId, u64>,
     pub leases: BTreeMap<LeaseId, Lease>,
+    /// Unique keys, by queue, kind and key; those of the whole store have neither queue nor kind.
+    pub keys: BTreeMap<KeyName, Held>,
     /// Tasks that the current operation changed.
     pub touched: BTreeSet<TaskId>,
+}
+
+/// A unique key.
+pub(super) type KeyName = (Option<(QueueName, Kind)>, UniqueKey);
+
+/// Who holds a key, and how long.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub task: TaskId,
+    pub scope: KeyScope,
+    /// In units; only for keys that last for a time.
+    pub expires: Option<u64>,
+    pub content: i64,
 }
 
 #[derive(Debug)]
@@ -34,6 +49,7 @@ pub(super) struct Task {
     pub queue: QueueName,
     pub lane: Option<LaneKey>,
     pub kind: Kind,
+    pub payload: Json,
     pub priority: i32,
     pub max_attempts: u32,
     pub charged: u32,
@@ -278,6 +294,8 @@ impl Model {
         task.place = Place::Ended(state);
         task.error = error;
         task.cancel_requested = false;
+        self.keys.retain(|_, held| held.task != id || held.expires.is_some());
+        let task = &self.tasks[&id];
         let failed_in = task.lane_name().filter(|_| state == State::Failed);
         if let Some(lane) = failed_in.and_then(|name| self.lanes.get_mut(&name)) {
             lane.halted |= lane.on_failure == OnFailure::Halt;
@@ -338,6 +356,7 @@ impl Model {
     /// Follows a claim that was found legal.
     pub fn start(&mut self, session: SessionId, number: u64, claimed: &Claimed) {
         let (id, now) = (claimed.task.id, self.now);
+        self.keys.retain(|_, held| held.task != id || held.scope != KeyScope::WhilePending);
         let task = self.task(id);
         task.place = Place::Leased(claimed.lease.id);
         if let Some(name) = task.lane_name() {

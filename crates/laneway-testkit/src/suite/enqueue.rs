@@ -25,7 +25,8 @@ pub async fn an_enqueued_task_is_pending_with_everything_it_was_given(store: &Te
     assert_eq!((view.priority, view.max_attempts, view.attempt, view.crashes), (-7, 3, 0, 0));
     assert_eq!(view.payload.unwrap().as_str(), r#"{"order":7}"#);
     let tags = vec![Tag::new("blue").unwrap()];
-    assert_eq!(view.options, TaskOptions { timeout_ms: Some(9_000), retry: Some(retry), tags, trace });
+    let options = TaskOptions { timeout_ms: Some(9_000), retry: Some(retry), tags, trace, unique: None };
+    assert_eq!(view.options, options);
     assert_eq!((view.result, view.error, view.worker), (None, None, None));
     assert_eq!((view.due_at, view.started_at, view.ended_at), (None, None, None));
 }
@@ -65,7 +66,7 @@ pub async fn ids_ascend_from_call_to_call_over_all_handles(store: &TestStore) {
     let another = store.another().await;
 
     let first = store.given_one(a_task()).await;
-    let second = another.enqueue(a_task().into()).await.unwrap();
+    let second = another.enqueue(a_task().into()).await.unwrap().id;
     let [third, fourth] = store.given([a_task().lane("a"), a_task().delay(secs(5))]).await;
 
     assert!(first < second && second < third && third < fourth);
@@ -197,7 +198,7 @@ pub async fn a_refused_task_does_not_harm_its_concurrent_neighbours(store: &Test
         tokio::join!(good(), store.enqueue(a_task().priority(5_000).into()), good());
 
     assert_eq!(refusal(refused).code, Code::OutOfRange);
-    assert_eq!(store.state(first.unwrap()).await, State::Pending);
-    assert_eq!(store.state(second.unwrap()).await, State::Pending);
+    assert_eq!(store.state(first.unwrap().id).await, State::Pending);
+    assert_eq!(store.state(second.unwrap().id).await, State::Pending);
     assert_eq!(store.total().await, 2);
 }

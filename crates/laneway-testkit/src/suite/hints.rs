@@ -184,7 +184,7 @@ pub async fn a_task_enqueued_while_a_worker_falls_asleep_is_not_missed(store: &T
         hints.clear();
         let enqueuer = tokio::spawn({
             let store = store.handle();
-            async move { store.enqueue(a_task().into()).await.unwrap() }
+            async move { store.enqueue(a_task().into()).await.unwrap().id }
         });
         if round % 2 == 0 {
             tokio::task::yield_now().await;

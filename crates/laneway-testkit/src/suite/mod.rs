@@ -18,6 +18,7 @@ pub mod liveness;
 pub mod look;
 pub mod refusals;
 pub mod settle;
+pub mod unique;
 
 /// The words that behaviours are written in.
 mod words {
@@ -281,6 +282,29 @@ macro_rules! store_suite {
                 a_look_for_rare_tasks_ends_and_says_how_far_it_came,
                 a_look_through_history_finds_everything_page_by_page,
                 a_filter_over_a_kibibyte_is_refused,
+            }
+            unique {
+                a_second_task_with_the_same_key_is_not_stored,
+                a_key_belongs_to_a_kind_in_a_queue,
+                a_key_is_free_when_its_task_has_ended,
+                a_key_is_free_when_its_task_was_cancelled,
+                a_task_that_runs_again_keeps_its_key_until_it_has_ended,
+                a_key_outlives_a_dead_worker_and_not_a_poisonous_task,
+                a_key_while_pending_is_free_when_its_task_starts,
+                a_task_that_comes_back_does_not_take_its_pending_key_again,
+                a_key_for_a_time_outlives_its_task_and_ends_with_its_time,
+                house_keeping_removes_keys_whose_time_is_over_and_no_others,
+                a_task_that_shall_be_refused_names_the_one_that_is_there,
+                a_bulk_with_one_refused_key_stores_nothing,
+                a_bulk_stores_what_is_new_and_names_what_is_there,
+                a_replaced_payload_leaves_everything_else_as_it_was,
+                merged_payloads_have_the_members_of_both,
+                a_merged_payload_that_is_too_large_changes_nothing,
+                a_task_that_runs_or_has_ended_is_not_changed,
+                a_repeated_enqueue_with_an_idempotency_key_makes_no_second_task,
+                an_idempotency_key_with_other_content_is_a_conflict,
+                of_many_concurrent_enqueues_of_one_key_one_is_stored,
+                keys_that_are_not_valid_are_refused,
             }
             refusals {
                 a_payload_over_one_mebibyte,

@@ -38,7 +38,7 @@ impl Fixture {
     }
 
     pub async fn given(&self, task: ATask) -> TaskId {
-        self.store.enqueue(task.into()).await.unwrap()
+        self.store.enqueue(task.into()).await.unwrap().id
     }
 
     pub async fn state(&self, task: TaskId) -> Option<State> {
