@@ -1,5 +1,7 @@
 //! Everything that may be asked of a store.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 use crate::advance::{Advance, Advanced, Kinds};
@@ -55,8 +57,15 @@ pub trait Store: Send + Sync + 'static {
     /// long been empty.
     async fn maintain(&self) -> Result<(), StoreError>;
 
+    /// A handle for signs of life, with a connection of its own that is made in the runtime that uses it, so that
+    /// neither a busy pool nor a busy runtime holds renewals up. `None` when the store itself will do.
+    fn control(&self) -> Option<Arc<dyn Store>>;
+
     /// A receiver of hints for this process.
     fn hints(&self) -> Hints;
+
+    /// True while hints arrive. Otherwise work is found by polling, and announcing a sleep is of no use.
+    fn is_listening(&self) -> bool;
 
     /// Announces that a worker sleeps, and returns the fence behind which every enqueue sends a hint.
     ///

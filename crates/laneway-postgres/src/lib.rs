@@ -38,4 +38,4 @@ mod unique;
 
 pub use migrate::{SCHEMA_VERSION, migration_script};
 pub use options::PostgresOptions;
-pub use store::PostgresStore;
+pub use store::{ConnectionRoom, PostgresStore};

@@ -35,6 +35,7 @@ const VACUUM_AFTER: i64 = 20_000;
 /// A PostgreSQL database as a store. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct PostgresStore {
+    address: Address,
     pool: Pool,
     singles: mpsc::Sender<Single>,
     listener: Arc<Listener>,
@@ -47,6 +48,17 @@ pub struct PostgresStore {
     key_waiters: Arc<Semaphore>,
     /// The database's default is above READ COMMITTED, so every statement needs a transaction that says otherwise.
     explicit_isolation: bool,
+}
+
+/// How many connections a server allows and how many a store may want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionRoom {
+    /// Connections that the store's pool may open.
+    pub pool_size: usize,
+    /// `max_connections` without those that are reserved for superusers.
+    pub allowed: usize,
+    /// Connections of other programs.
+    pub used_by_others: usize,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -93,23 +105,36 @@ impl PostgresStore {
             bounds: Arc::default(),
             limits: options.limits,
             schema: options.schema.into(),
-            target: address.target.into(),
+            target: address.target.as_str().into(),
             key_waiters: Arc::new(Semaphore::new((options.pool_size / 2).max(1))),
             explicit_isolation,
             pool,
+            address,
         })
-    }
-
-    /// True while hints arrive: the listener is connected and its probe came back. False behind a pooler in
-    /// transaction mode without a direct address, and with hints switched off; then workers poll.
-    pub fn is_listening(&self) -> bool {
-        self.listener.is_listening()
     }
 
     /// Everything in the pool, for metrics: connections open, and of those idle.
     pub fn connections(&self) -> (usize, usize) {
         let status = self.pool.status();
         (status.size, status.available)
+    }
+
+    /// What the server allows, compared with what this store may open.
+    ///
+    /// # Errors
+    /// When the server cannot be asked.
+    pub async fn connection_room(&self) -> Result<ConnectionRoom, StoreError> {
+        let text = "select current_setting('max_connections')::int4 \
+                    - current_setting('superuser_reserved_connections')::int4, count(*)::int4 \
+                    from pg_stat_activity \
+                    where backend_type = 'client backend' and application_name <> 'laneway'";
+        let rows = self.client().await?.query_typed(text, &[]).await;
+        let rows = rows.map_err(|error| translate(&self.target, "count connections", error))?;
+        Ok(ConnectionRoom {
+            pool_size: self.pool.status().max_size,
+            allowed: rows[0].get::<_, i32>(0).max(0) as usize,
+            used_by_others: rows[0].get::<_, i32>(1).max(0) as usize,
+        })
     }
 
     async fn client(&self) -> Result<Object, StoreError> {
@@ -286,8 +311,18 @@ impl Store for PostgresStore {
         Ok(())
     }
 
+    fn control(&self) -> Option<Arc<dyn Store>> {
+        // The address made a pool before, when the store was opened.
+        let pool = self.address.pool(1).ok()?;
+        Some(Arc::new(Self { pool, ..self.clone() }))
+    }
+
     fn hints(&self) -> Hints {
         self.listener.subscribe()
+    }
+
+    fn is_listening(&self) -> bool {
+        self.listener.is_listening()
     }
 
     async fn fall_asleep(&self, sleep: Sleep) -> Result<Fence, StoreError> {

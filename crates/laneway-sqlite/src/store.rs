@@ -1,6 +1,7 @@
 //! [`SqliteStore`]: each verb checks its input and hands one command to the writer or one look to a reader.
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tempfile::TempDir;
@@ -154,8 +155,16 @@ impl Store for SqliteStore {
         checkpoint.map_err(|error| store_error("shorten the log", &self.shown, &error))
     }
 
+    fn control(&self) -> Option<Arc<dyn Store>> {
+        None // the writing thread depends on no runtime and no pool
+    }
+
     fn hints(&self) -> Hints {
         self.hints.subscribe()
+    }
+
+    fn is_listening(&self) -> bool {
+        true
     }
 
     async fn fall_asleep(&self, sleep: Sleep) -> Result<Fence, StoreError> {
