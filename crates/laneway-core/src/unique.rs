@@ -176,6 +176,12 @@ pub enum Effect {
     Merged,
 }
 
+impl From<Enqueued> for TaskId {
+    fn from(enqueued: Enqueued) -> Self {
+        enqueued.id
+    }
+}
+
 impl Enqueued {
     /// A task that was stored.
     pub fn made(id: TaskId) -> Self {

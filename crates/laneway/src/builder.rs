@@ -1,0 +1,265 @@
+//! Describes a worker, and reports every mistake in the description at once.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use laneway_core::{Kind, QueueName};
+
+use crate::handler::{Handler, Registered, Setup};
+use crate::lanes::LaneWatch;
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::options::{CLAIM_SIZE_MAX, Options, Profile, SLOTS_MAX, Sizing, read_environment};
+use crate::shared::Shared;
+use crate::state::States;
+use crate::store_handle::StoreHandle;
+use crate::worker::Worker;
+
+/// Describes a worker. Made by [`Worker::builder`].
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct WorkerBuilder {
+    store: StoreHandle,
+    options: Options,
+    sizing: Sizing,
+    queues: Vec<(String, u32)>,
+    handlers: Vec<Registered>,
+    states: States,
+    problems: Vec<String>,
+}
+
+/// Everything that is wrong with the description of a worker.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub struct BuildError {
+    /// One sentence per mistake.
+    pub problems: Vec<String>,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the worker cannot be built: {}", self.problems.join("; "))
+    }
+}
+
+impl WorkerBuilder {
+    pub(crate) fn new(store: StoreHandle) -> Self {
+        Self {
+            store,
+            options: Options::default(),
+            sizing: Sizing::default(),
+            queues: vec![],
+            handlers: vec![],
+            states: States::default(),
+            problems: vec![],
+        }
+    }
+
+    /// Serves a queue. Without any, `default` is served.
+    pub fn queue(self, queue: &str) -> Self {
+        self.weighted_queue(queue, 1)
+    }
+
+    /// Serves a queue with a share of the slots: of two queues with weights 3 and 1 that both have work, the first
+    /// gets three of four claims.
+    pub fn weighted_queue(mut self, queue: &str, weight: u32) -> Self {
+        self.queues.push((queue.into(), weight));
+        self
+    }
+
+    /// Runs tasks of one kind with `handler`, an async function: see [`Handler`].
+    pub fn handle<Arguments, H: Handler<Arguments>>(mut self, handler: H) -> Self {
+        self.handlers.push(Registered::new(handler));
+        self
+    }
+
+    /// Gives handlers a value that they can ask for with [`State`](crate::State); one per type.
+    pub fn state<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.states.insert(value);
+        self
+    }
+
+    /// How many attempts may run at once. 1,000.
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.sizing.ceiling = Some(slots);
+        self
+    }
+
+    /// Takes the number of slots from a profile; a lower number of [`slots`](Self::slots) caps it.
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.sizing.profile = Some(profile);
+        self
+    }
+
+    /// How many tasks one claim takes at most. 50: small claims share work evenly between workers; one worker alone
+    /// with very short tasks does more with 500.
+    pub fn claim_size(mut self, tasks: usize) -> Self {
+        self.options.claim_size = tasks;
+        self
+    }
+
+    /// How often the worker looks for work while no hints arrive. 100 ms.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.options.poll_interval = interval;
+        self
+    }
+
+    /// How often it looks while hints arrive and nothing is there, in case one was lost. 1 s.
+    pub fn poll_interval_max(mut self, interval: Duration) -> Self {
+        self.options.poll_interval_max = interval;
+        self
+    }
+
+    /// How long attempts may go on after the first signal to stop. 30 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.options.grace = grace;
+        self
+    }
+
+    /// How long a handler that was told to stop may take before its future is dropped. 5 s.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.options.patience = patience;
+        self
+    }
+
+    /// Keeps this share of the slots free: with fewer, nothing is claimed. 0, because a free slot is there to be
+    /// used; ignored below 20 slots, where it would stall the worker.
+    pub fn min_free_ratio(mut self, ratio: f64) -> Self {
+        self.options.min_free_ratio = ratio;
+        self
+    }
+
+    /// Above this share of memory in use claims are halved. 0.8.
+    pub fn memory_high(mut self, ratio: f64) -> Self {
+        self.options.memory_high = ratio;
+        self
+    }
+
+    /// Another way to find out how much memory is in use than asking the system.
+    pub fn memory_probe(mut self, probe: impl Fn() -> Option<Memory> + Send + Sync + 'static) -> Self {
+        self.options.memory_probe = Arc::new(probe);
+        self
+    }
+
+    /// When one attempt of a hundred takes longer than this, claims are 30 % smaller. None.
+    pub fn latency_threshold(mut self, threshold: Duration) -> Self {
+        self.options.latency_threshold = Some(threshold);
+        self
+    }
+
+    /// The worker's name for humans. Host and process.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.name = name.into();
+        self
+    }
+
+    /// Lets the environment override what was set so far: `LANEWAY_PROFILE`, `WORKER_CONCURRENCY`,
+    /// `MAX_CONCURRENT_TASKS`, `CLAIM_BATCH_SIZE`, `POLL_INTERVAL_MS`.
+    pub fn environment(mut self) -> Self {
+        let look = |name: &str| std::env::var(name);
+        read_environment(look, &mut self.options, &mut self.sizing, &mut self.problems);
+        self
+    }
+
+    /// Checks everything and makes the worker. Nothing runs yet.
+    ///
+    /// # Errors
+    /// All mistakes at once: no handler, two for one kind, a handler that asks for what the worker does not have, names and
+    /// numbers that are not allowed, bad values in the environment.
+    pub fn build(mut self) -> Result<Worker, BuildError> {
+        self.check_numbers();
+        let queues = self.checked_queues();
+        let handlers = self.checked_handlers();
+        if !self.problems.is_empty() {
+            return Err(BuildError { problems: self.problems });
+        }
+        let (slots, slots_because) = self.sizing.slots(self.options.slots);
+        let alone = handlers.iter().filter(|(_, handler)| handler.needs_own_lease);
+        let metrics = Metrics::new();
+        metrics.counted.slots.set(slots as i64);
+        let shared = Shared {
+            store: self.store,
+            options: Options { queues, slots, slots_because, ..self.options },
+            kinds: handlers.keys().cloned().collect(),
+            alone: alone.map(|(kind, _)| kind.clone()).collect(),
+            handlers,
+            states: self.states,
+            metrics,
+            lanes: LaneWatch::default(),
+        };
+        Ok(Worker::new(shared))
+    }
+
+    fn check_numbers(&mut self) {
+        let slots = self.sizing.slots(self.options.slots).0;
+        let Options { claim_size, poll_interval, poll_interval_max, min_free_ratio, memory_high, .. } =
+            self.options;
+        let mut check = |right: bool, problem: String| {
+            if !right {
+                self.problems.push(problem);
+            }
+        };
+        check((1..=SLOTS_MAX).contains(&slots), format!("slots is {slots}; allowed is 1 to {SLOTS_MAX}"));
+        check(
+            (1..=CLAIM_SIZE_MAX).contains(&claim_size),
+            format!("claim_size is {claim_size}; allowed is 1 to {CLAIM_SIZE_MAX}"),
+        );
+        let millisecond = Duration::from_millis(1);
+        check(
+            poll_interval >= millisecond,
+            format!("poll_interval is {poll_interval:?}; it must be 1 ms or more"),
+        );
+        check(
+            poll_interval_max >= poll_interval,
+            format!(
+                "poll_interval_max is {poll_interval_max:?}, which is less than poll_interval ({poll_interval:?})"
+            ),
+        );
+        for (name, ratio) in [("min_free_ratio", min_free_ratio), ("memory_high", memory_high)] {
+            check((0.0..=1.0).contains(&ratio), format!("{name} is {ratio}; allowed is 0 to 1"));
+        }
+    }
+
+    fn checked_queues(&mut self) -> Vec<(QueueName, u32)> {
+        if self.queues.is_empty() {
+            return vec![(QueueName::default(), 1)];
+        }
+        let (mut names, mut queues) = (HashSet::new(), vec![]);
+        for (text, weight) in std::mem::take(&mut self.queues) {
+            match QueueName::new(&text) {
+                Err(refused) => self.problems.push(refused.to_string()),
+                Ok(name) if !names.insert(name.clone()) => {
+                    self.problems.push(format!("queue `{name}` is named twice"));
+                }
+                Ok(name) if !(1..=1_000).contains(&weight) => {
+                    self.problems
+                        .push(format!("the weight of queue `{name}` is {weight}; allowed is 1 to 1000"));
+                }
+                Ok(name) => queues.push((name, weight)),
+            }
+        }
+        queues
+    }
+
+    fn checked_handlers(&mut self) -> HashMap<Kind, Registered> {
+        if self.handlers.is_empty() {
+            self.problems.push("it has no handler; add one with `.handle(…)`".into());
+        }
+        let setup = Setup { states: &self.states, store: &self.store };
+        let mut handlers = HashMap::new();
+        for handler in std::mem::take(&mut self.handlers) {
+            let name = handler.kind;
+            let missing = (handler.missing)(&setup);
+            self.problems.extend(missing.into_iter().map(|what| format!("the handler of `{name}` {what}")));
+            match Kind::new(name) {
+                Err(refused) => self.problems.push(refused.to_string()),
+                Ok(kind) => {
+                    if handlers.insert(kind, handler).is_some() {
+                        self.problems.push(format!("kind `{name}` has two handlers"));
+                    }
+                }
+            }
+        }
+        handlers
+    }
+}

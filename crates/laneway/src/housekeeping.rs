@@ -1,0 +1,68 @@
+//! What a worker does for everybody: sweeping up after dead workers, and keeping the store tidy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use laneway_core::StoreError;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::metrics::ByState;
+use crate::shared::Shared;
+use crate::vitals::Vitals;
+
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks between sweeps, and between rounds of maintenance.
+const SWEEP_EVERY: u64 = 5;
+const MAINTAIN_EVERY: u64 = 60;
+
+/// Keeps house until told to stop. What is under way is finished first.
+pub(crate) async fn keep_house(shared: Arc<Shared>, vitals: Arc<Vitals>, stop: CancellationToken) {
+    // Workers that were started together do not sweep in step.
+    let offset = fastrand::u64(0..MAINTAIN_EVERY);
+    for tick in 0.. {
+        measure(&shared, &vitals);
+        if stop.run_until_cancelled(sleep(TICK.mul_f64(0.9 + 0.2 * fastrand::f64()))).await.is_none() {
+            return;
+        }
+        if let Err(error) = chores(&shared, tick + offset).await {
+            // The coordinator tells about outages; here they only put chores off.
+            debug!(%error, "house-keeping was put off");
+        }
+    }
+}
+
+async fn chores(shared: &Shared, tick: u64) -> Result<(), StoreError> {
+    let counted = &shared.metrics.counted;
+    shared.lanes.look(&shared.store, counted).await?;
+    if tick.is_multiple_of(SWEEP_EVERY) {
+        let swept = shared.store.sweep().await?;
+        if swept.sessions + swept.given_back > 0 {
+            info!(workers = swept.sessions, tasks = swept.given_back, "gave back the tasks of dead workers");
+        }
+        if swept.poisoned > 0 {
+            warn!(tasks = swept.poisoned, "failed tasks whose workers died three times");
+        }
+    }
+    if tick.is_multiple_of(MAINTAIN_EVERY) {
+        shared.store.maintain().await?;
+    }
+    Ok(())
+}
+
+fn measure(shared: &Shared, vitals: &Vitals) {
+    let counted = &shared.metrics.counted;
+    let ratio = (shared.options.memory_probe)().map_or(0.0, |memory| memory.ratio());
+    vitals.set_memory(ratio);
+    counted.memory.set(ratio);
+    #[cfg(feature = "postgres")]
+    if let Some(postgres) = shared.store.postgres() {
+        let (open, idle) = postgres.connections();
+        for (state, connections) in [("idle", idle), ("busy", open.saturating_sub(idle))] {
+            counted.connections.get_or_create(&ByState { state }).set(connections as i64);
+        }
+    }
+    #[cfg(not(feature = "postgres"))]
+    let _ = ByState { state: "idle" };
+}

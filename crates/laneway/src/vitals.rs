@@ -1,0 +1,118 @@
+//! What the coordinator and the renewing thread both know.
+//!
+//! The coordinator writes, the thread reads. A lease is known from the moment its claim was answered until all its
+//! tasks are settled; leases and the number of the answered advance change together, because a renewal that named
+//! the number without the leases would give them away.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use laneway_core::{Advanced, Capacity, LeaseId, Renewal, SessionId, Settle};
+use tokio::time::Instant;
+
+/// Shared by one coordinator and one renewing thread.
+pub(crate) struct Vitals {
+    slots: usize,
+    running: AtomicUsize,
+    draining: AtomicBool,
+    memory_percent: AtomicU8,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    /// The session, and when its registration was sent; `None` while it is not registered.
+    session: Option<(SessionId, Instant)>,
+    /// Unsettled tasks per lease.
+    leases: HashMap<LeaseId, usize>,
+    number: u64,
+}
+
+impl Vitals {
+    pub(crate) fn new(slots: usize) -> Self {
+        Self {
+            slots,
+            running: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            memory_percent: AtomicU8::new(0),
+            known: Mutex::new(Known { session: None, leases: HashMap::new(), number: 0 }),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("no code panics while it holds this")
+    }
+
+    /// A new session lives; it owns nothing yet.
+    pub(crate) fn registered(&self, session: SessionId, sent: Instant) {
+        *self.known() = Known { session: Some((session, sent)), leases: HashMap::new(), number: 0 };
+    }
+
+    /// There is no session to renew.
+    pub(crate) fn forget_session(&self) {
+        self.known().session = None;
+    }
+
+    pub(crate) fn session(&self) -> Option<(SessionId, Instant)> {
+        self.known().session
+    }
+
+    /// An advance was answered: what it settled is done with, what it claimed is ours.
+    pub(crate) fn advanced(&self, number: u64, settles: &[Settle], advanced: &Advanced) {
+        let mut known = self.known();
+        known.number = number;
+        for settle in settles {
+            if let Some(open) = known.leases.get_mut(&settle.lease.id) {
+                *open -= 1;
+                if *open == 0 {
+                    known.leases.remove(&settle.lease.id);
+                }
+            }
+        }
+        for claimed in &advanced.claimed {
+            *known.leases.entry(claimed.lease.id).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn set_running(&self, running: usize) {
+        self.running.store(running, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_running_something(&self) -> bool {
+        self.running.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn set_draining(&self, draining: bool) {
+        self.draining.store(draining, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_memory(&self, ratio: f64) {
+        self.memory_percent.store((ratio * 100.0).clamp(0.0, 100.0) as u8, Ordering::Relaxed);
+    }
+
+    /// Share of memory in use, 0 to 1.
+    pub(crate) fn memory(&self) -> f64 {
+        f64::from(self.memory_percent.load(Ordering::Relaxed)) / 100.0
+    }
+
+    pub(crate) fn capacity(&self) -> Capacity {
+        let free = self.slots.saturating_sub(self.running.load(Ordering::Relaxed));
+        Capacity {
+            slots: self.slots as u32,
+            free: free as u32,
+            memory_percent: self.memory_percent.load(Ordering::Relaxed),
+            draining: self.draining.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The next sign of life.
+    pub(crate) fn renewal(&self) -> Option<Renewal> {
+        let known = self.known();
+        Some(Renewal {
+            session: known.session?.0,
+            capacity: self.capacity(),
+            leases: known.leases.keys().copied().collect(),
+            advance_number: known.number,
+        })
+    }
+}

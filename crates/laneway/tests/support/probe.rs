@@ -1,0 +1,227 @@
+//! A store that counts what is asked of it, and that can be down, slow, or lose its answers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use laneway::core::*;
+use tokio::sync::Semaphore;
+
+/// What stands between a worker and its store. Clones are the same probe.
+#[derive(Clone)]
+pub struct Probe {
+    store: Arc<dyn Store>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    calls: Mutex<BTreeMap<&'static str, usize>>,
+    is_down: AtomicBool,
+    /// Calls of `renew` fail.
+    is_mute: AtomicBool,
+    /// Hints are reported as not arriving.
+    is_deaf: AtomicBool,
+    /// So many advances are carried out, but their answers are lost.
+    lost_answers: AtomicUsize,
+    /// Advances wait for a permit while this is set.
+    gate: Mutex<Option<Arc<Semaphore>>>,
+    /// The advances that were sent.
+    advances: Mutex<Vec<Advance>>,
+}
+
+impl Probe {
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        let shared = Shared {
+            calls: Mutex::default(),
+            is_down: AtomicBool::new(false),
+            is_mute: AtomicBool::new(false),
+            is_deaf: AtomicBool::new(false),
+            lost_answers: AtomicUsize::new(0),
+            gate: Mutex::default(),
+            advances: Mutex::default(),
+        };
+        Self { store, shared: Arc::new(shared) }
+    }
+
+    pub fn handle(&self) -> Arc<dyn Store> {
+        Arc::new(self.clone())
+    }
+
+    /// How often a verb was called.
+    pub fn calls(&self, verb: &str) -> usize {
+        self.shared.calls.lock().unwrap().get(verb).copied().unwrap_or_default()
+    }
+
+    /// How often anything was called.
+    pub fn all_calls(&self) -> usize {
+        self.shared.calls.lock().unwrap().values().sum()
+    }
+
+    /// Every verb with its number of calls, for messages.
+    pub fn seen(&self) -> String {
+        format!("{:?}", self.shared.calls.lock().unwrap())
+    }
+
+    pub fn advances(&self) -> Vec<Advance> {
+        self.shared.advances.lock().unwrap().clone()
+    }
+
+    pub fn set_down(&self, is_down: bool) {
+        self.shared.is_down.store(is_down, Ordering::SeqCst);
+    }
+
+    pub fn set_mute(&self, is_mute: bool) {
+        self.shared.is_mute.store(is_mute, Ordering::SeqCst);
+    }
+
+    pub fn set_deaf(&self, is_deaf: bool) {
+        self.shared.is_deaf.store(is_deaf, Ordering::SeqCst);
+    }
+
+    pub fn lose_answers(&self, advances: usize) {
+        self.shared.lost_answers.store(advances, Ordering::SeqCst);
+    }
+
+    /// From now on every advance waits for a permit of the semaphore.
+    pub fn gate_advances(&self) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        *self.shared.gate.lock().unwrap() = Some(Arc::clone(&gate));
+        gate
+    }
+
+    fn count(&self, verb: &'static str) -> Result<&dyn Store, StoreError> {
+        *self.shared.calls.lock().unwrap().entry(verb).or_default() += 1;
+        let is_mute = verb == "renew" && self.shared.is_mute.load(Ordering::SeqCst);
+        if is_mute || self.shared.is_down.load(Ordering::SeqCst) {
+            return Err(down());
+        }
+        Ok(&*self.store)
+    }
+}
+
+fn down() -> StoreError {
+    StoreError::Unavailable { target: "the probe".into(), source: "it was told to fail".into() }
+}
+
+#[async_trait]
+impl Store for Probe {
+    fn name(&self) -> &'static str {
+        self.store.name()
+    }
+
+    async fn enqueue(&self, task: NewTask) -> Result<Enqueued, StoreError> {
+        self.count("enqueue")?.enqueue(task).await
+    }
+
+    async fn enqueue_many(&self, tasks: Vec<NewTask>) -> Result<Vec<Enqueued>, StoreError> {
+        self.count("enqueue_many")?.enqueue_many(tasks).await
+    }
+
+    async fn advance(&self, advance: Advance) -> Result<Advanced, StoreError> {
+        let gate = self.shared.gate.lock().unwrap().clone();
+        if let Some(gate) = gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        self.shared.advances.lock().unwrap().push(advance.clone());
+        let advanced = self.count("advance")?.advance(advance).await?;
+        let is_lost = |left: usize| left.checked_sub(1);
+        match self.shared.lost_answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_lost) {
+            Ok(_) => Err(down()),
+            Err(_) => Ok(advanced),
+        }
+    }
+
+    async fn register(&self, registration: Registration) -> Result<(), StoreError> {
+        self.count("register")?.register(registration).await
+    }
+
+    async fn renew(&self, renewal: Renewal) -> Result<Renewed, StoreError> {
+        self.count("renew")?.renew(renewal).await
+    }
+
+    async fn deregister(&self, session: SessionId) -> Result<(), StoreError> {
+        self.count("deregister")?.deregister(session).await
+    }
+
+    async fn sweep(&self) -> Result<Swept, StoreError> {
+        self.count("sweep")?.sweep().await
+    }
+
+    async fn maintain(&self) -> Result<(), StoreError> {
+        self.count("maintain")?.maintain().await
+    }
+
+    fn control(&self) -> Option<Arc<dyn Store>> {
+        let control = self.store.control()?;
+        Some(Arc::new(Self { store: control, shared: Arc::clone(&self.shared) }))
+    }
+
+    fn hints(&self) -> Hints {
+        self.store.hints()
+    }
+
+    fn is_listening(&self) -> bool {
+        self.store.is_listening() && !self.shared.is_deaf.load(Ordering::SeqCst)
+    }
+
+    async fn fall_asleep(&self, sleep: Sleep) -> Result<Fence, StoreError> {
+        self.count("fall_asleep")?.fall_asleep(sleep).await
+    }
+
+    async fn fence_passed(&self, fence: Fence) -> Result<bool, StoreError> {
+        self.count("fence_passed")?.fence_passed(fence).await
+    }
+
+    async fn is_claimable(&self, queues: &[QueueName], kinds: &Kinds) -> Result<bool, StoreError> {
+        self.count("is_claimable")?.is_claimable(queues, kinds).await
+    }
+
+    async fn wake_up(&self, session: SessionId) -> Result<(), StoreError> {
+        self.count("wake_up")?.wake_up(session).await
+    }
+
+    async fn get(&self, task: TaskId) -> Result<Option<TaskView>, StoreError> {
+        self.count("get")?.get(task).await
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        self.count("list")?.list(listing).await
+    }
+
+    async fn counts(&self) -> Result<Vec<Counts>, StoreError> {
+        self.count("counts")?.counts().await
+    }
+
+    async fn cancel(&self, task: TaskId) -> Result<Cancel, StoreError> {
+        self.count("cancel")?.cancel(task).await
+    }
+
+    async fn set_lane(&self, queue: &QueueName, lane: &LaneKey, to: LaneSettings) -> Result<(), StoreError> {
+        self.count("set_lane")?.set_lane(queue, lane, to).await
+    }
+
+    async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError> {
+        self.count("resume_lane")?.resume_lane(queue, lane).await
+    }
+
+    async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError> {
+        self.count("lane")?.lane(queue, lane).await
+    }
+
+    async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.count("pause_queue")?.pause_queue(queue).await
+    }
+
+    async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.count("resume_queue")?.resume_queue(queue).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
+        self.count("workers")?.workers().await
+    }
+
+    async fn verify(&self) -> Result<Vec<String>, StoreError> {
+        self.count("verify")?.verify().await
+    }
+}

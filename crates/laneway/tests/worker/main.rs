@@ -1,0 +1,11 @@
+//! The library's own tests: its interface, how attempts end, outages, and stopping.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attempts;
+mod building;
+mod enqueueing;
+mod outages;
+mod resting;
+mod stopping;
