@@ -9,8 +9,10 @@
 #![doc = include_str!("../life_of_a_task.md")]
 
 mod advance;
+mod cron;
 mod error;
 mod filter;
+pub mod fires;
 mod hint;
 mod id;
 mod json;
@@ -20,6 +22,7 @@ mod look;
 mod name;
 mod outcome;
 mod retry;
+mod schedule;
 mod store;
 mod task;
 mod unique;
@@ -37,9 +40,10 @@ pub use look::{
     Cancel, Counts, Cursor, LOOK_ROWS_MAX, LOOK_TEXTS_MAX, Listing, Looked, Page, Place, State, TaskView,
     WorkerView,
 };
-pub use name::{Kind, LaneKey, QueueName, Tag, UniqueKey};
+pub use name::{Kind, LaneKey, QueueName, ScheduleName, Tag, UniqueKey};
 pub use outcome::{Outcome, Settle, Settled, Verdict};
 pub use retry::RetryPolicy;
+pub use schedule::{Fire, Fired, Missed, Overlap, Ran, Rule, Schedule, ScheduleView};
 pub use store::Store;
 pub use task::{NewTask, Task, TaskOptions, When, check_bulk};
 pub use unique::{Effect, Enqueued, KeyScope, OnConflict, Unique, content_hash};

@@ -1,4 +1,4 @@
-//! Names that are stored: kinds, queues, lane keys, tags. Checked once, when they are made.
+//! Names that are stored: kinds, queues, lane keys, tags, schedules. Checked once, when they are made.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -91,6 +91,11 @@ stored_name!(
     /// A label that operators filter by.
     Tag,
     "tag"
+);
+stored_name!(
+    /// What a schedule is called: `nightly report`.
+    ScheduleName,
+    "schedule"
 );
 
 impl Default for QueueName {

@@ -11,6 +11,7 @@ use crate::json::Json;
 use crate::lane::Lane;
 use crate::name::{Kind, LaneKey, QueueName, Tag, UniqueKey};
 use crate::retry::RetryPolicy;
+use crate::schedule::Fire;
 use crate::unique::Unique;
 use crate::validate::{self, Code, InvalidInput, Limits};
 
@@ -25,7 +26,7 @@ use crate::validate::{self, Code, InvalidInput, Limits};
 /// task.check(&Default::default())?;
 /// # Ok::<(), laneway_core::InvalidInput>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewTask {
     /// Selects the handler.
     pub kind: Kind,
@@ -51,10 +52,14 @@ pub struct NewTask {
     pub trace: BTreeMap<String, String>,
     /// Its key, if there may be only one such task.
     pub unique: Option<Unique>,
+    /// The fire that it comes from. Schedules set it.
+    #[serde(skip)]
+    pub fire: Option<Fire>,
 }
 
 /// When a task may start, by the database's clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum When {
     /// At once.
     #[default]
@@ -81,6 +86,7 @@ impl NewTask {
             tags: Vec::new(),
             trace: BTreeMap::new(),
             unique: None,
+            fire: None,
         }
     }
 
@@ -274,6 +280,9 @@ pub struct TaskOptions {
     /// The key that it was enqueued with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
+    /// The fire of a schedule that it comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fire: Option<Fire>,
 }
 
 impl TaskOptions {
@@ -285,6 +294,7 @@ impl TaskOptions {
             tags: task.tags.clone(),
             trace: task.trace.clone(),
             unique: task.unique.clone(),
+            fire: task.fire.clone(),
         };
         (options != Self::default())
             .then(|| serde_json::to_string(&options).expect("strings and numbers can be encoded"))

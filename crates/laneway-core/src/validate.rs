@@ -32,6 +32,12 @@ pub const TAGS_MAX: usize = 32;
 pub const RETRY_STEPS_MAX: usize = 100;
 /// The furthest a task may be scheduled: five years.
 pub const AHEAD_MAX: Duration = Duration::from_secs(5 * 366 * 24 * 60 * 60);
+/// The most missed fires that a schedule makes up for.
+pub const MISSED_CAP_MAX: u32 = 1_000;
+/// The most payload that a schedule makes up for at once, in bytes.
+pub const MISSED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The longest preview of a schedule.
+pub const PREVIEW_MAX: usize = 100;
 /// The longest timeout and the longest retry delay: thirty days.
 pub const WAIT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -67,6 +73,8 @@ pub enum Code {
     InvalidFilter,
     /// A filter of more than a kibibyte.
     FilterTooLong,
+    /// A cron expression or time zone that is not understood, or a schedule that can never fire.
+    InvalidSchedule,
 }
 
 impl Code {
@@ -87,6 +95,7 @@ impl Code {
             Self::InvalidId => "invalid_id",
             Self::InvalidFilter => "invalid_filter",
             Self::FilterTooLong => "filter_too_long",
+            Self::InvalidSchedule => "invalid_schedule",
         }
     }
 }

@@ -25,7 +25,8 @@ pub async fn an_enqueued_task_is_pending_with_everything_it_was_given(store: &Te
     assert_eq!((view.priority, view.max_attempts, view.attempt, view.crashes), (-7, 3, 0, 0));
     assert_eq!(view.payload.unwrap().as_str(), r#"{"order":7}"#);
     let tags = vec![Tag::new("blue").unwrap()];
-    let options = TaskOptions { timeout_ms: Some(9_000), retry: Some(retry), tags, trace, unique: None };
+    let options =
+        TaskOptions { timeout_ms: Some(9_000), retry: Some(retry), tags, trace, ..Default::default() };
     assert_eq!(view.options, options);
     assert_eq!((view.result, view.error, view.worker), (None, None, None));
     assert_eq!((view.due_at, view.started_at, view.ended_at), (None, None, None));
