@@ -121,7 +121,7 @@ pub struct Advanced {
     pub claimed: Vec<Claimed>,
     /// What there is that was not claimed.
     pub left: Left,
-    /// How long until the next task of any queue is due, when the claim was not filled.
+    /// How long until the next task of any queue is due or the next schedule fires, when the claim was not filled.
     pub next_due: Option<Duration>,
     /// True when the session is not registered (any more). Nothing was claimed.
     pub session_lost: bool,

@@ -13,6 +13,7 @@ use crate::fires::{Due, Fires};
 use crate::id::TaskId;
 use crate::name::ScheduleName;
 use crate::task::{NewTask, When};
+use crate::unique::Unique;
 use crate::validate::{self, Code, InvalidInput, Limits};
 
 /// A task that is enqueued again and again.
@@ -161,13 +162,17 @@ impl Schedule {
     ///
     /// # Errors
     /// What [`Rule::check`] and [`NewTask::check`] refuse; `out_of_range` for a cap outside 1 to 1000 or for more than
-    /// 64 MiB of payload to make up for; `invalid_schedule` for a task with a due time of its own.
+    /// 64 MiB of payload to make up for; `invalid_schedule` for a task with a due time of its own or an idempotency key.
     pub fn check(&self, limits: &Limits) -> Result<(), InvalidInput> {
         self.rule.check()?;
         self.task.check(limits)?;
         if let When::At(due) = self.task.when {
             let problem =
                 format!("is due at {due}; a scheduled task is due when it fires, or a delay after that");
+            return Err(InvalidInput::new(Code::InvalidSchedule, "task", problem));
+        }
+        if self.task.unique.as_ref().is_some_and(Unique::is_store_wide) {
+            let problem = "has an idempotency key; every fire is a task of its own, use a unique key";
             return Err(InvalidInput::new(Code::InvalidSchedule, "task", problem));
         }
         let Missed::All { cap } = self.missed else { return Ok(()) };
@@ -251,8 +256,8 @@ impl ScheduleView {
     pub fn due(&self, now: Timestamp) -> Result<Option<Due>, InvalidInput> {
         let Some(pending) = self.next_fire_at.filter(|pending| *pending <= now) else { return Ok(None) };
         let mut due = self.fires()?.due(pending, now, self.schedule.missed)?;
-        if self.schedule.overlap == Overlap::SkipWhileOpen {
-            // The first of them is open when it is the others' turn.
+        if self.schedule.overlap == Overlap::SkipWhileOpen || self.schedule.task.unique.is_some() {
+            // The first of them is open, or has the key, when it is the others' turn.
             due.fires.drain(..due.fires.len().saturating_sub(1));
         }
         Ok(Some(due))
@@ -320,7 +325,7 @@ pub struct Fire {
 pub enum Ran {
     /// This task was enqueued.
     Enqueued(TaskId),
-    /// Nothing was enqueued: the schedule may not overlap itself, and this task of it is open.
+    /// Nothing was enqueued: the schedule may not overlap itself and this task of it is open, or this task holds the key.
     Open(TaskId),
     /// There is no such schedule.
     NotFound,
@@ -331,7 +336,8 @@ pub enum Ran {
 pub struct Fired {
     /// The tasks that were enqueued.
     pub tasks: Vec<TaskId>,
-    /// Schedules that were moved on without a task: their last one is open, or what they missed is skipped.
+    /// Schedules that were moved on without a task: their last one is open, their key is
+    /// taken, or what they missed is skipped.
     pub skipped: u32,
     /// Schedules that this process cannot compute, such as one in a zone that it does not know. They stay due.
     pub stuck: Vec<ScheduleName>,

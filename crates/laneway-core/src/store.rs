@@ -11,7 +11,8 @@ use crate::id::{SessionId, TaskId};
 use crate::lane::{LaneSettings, LaneView};
 use crate::liveness::{Fence, Registration, Renewal, Renewed, Sleep, Swept};
 use crate::look::{Cancel, Counts, Listing, Page, TaskView, WorkerView};
-use crate::name::{LaneKey, QueueName};
+use crate::name::{LaneKey, QueueName, ScheduleName};
+use crate::schedule::{Fired, Ran, Schedule, ScheduleView};
 use crate::task::NewTask;
 use crate::unique::Enqueued;
 
@@ -120,6 +121,38 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lets a queue go on. False when it was not paused.
     async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError>;
+
+    /// Enqueues the tasks of schedules whose next fire has come, and moves each on to the fire after. Any number of
+    /// processes may call it at once: every fire time of a schedule counts once. Call it whenever
+    /// [`Advanced::next_due`](crate::Advanced::next_due) has passed, again while [`Fired::more`], and with every sweep.
+    async fn fire_due(&self) -> Result<Fired, StoreError>;
+
+    /// Makes a schedule, or changes the one of that name. A changed rule counts from now on and sets the next fire anew;
+    /// otherwise the next fire stays. A paused schedule stays paused.
+    async fn put_schedule(&self, schedule: Schedule) -> Result<ScheduleView, StoreError>;
+
+    /// Removes a schedule; the tasks that it has enqueued stay. False when there is none.
+    async fn remove_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError>;
+
+    /// Stops a schedule from firing. False when it was paused before, or there is none.
+    async fn pause_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError>;
+
+    /// Lets a schedule go on with its first fire after now; what fell into the pause is not made up for. False when it was
+    /// not paused, or there is none.
+    async fn resume_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError>;
+
+    /// Enqueues the task of a schedule now, paused or not. Its next fire stays where it is.
+    async fn run_schedule(&self, schedule: &ScheduleName) -> Result<Ran, StoreError>;
+
+    /// A schedule as it is now; `None` when there is none.
+    async fn schedule(&self, schedule: &ScheduleName) -> Result<Option<ScheduleView>, StoreError>;
+
+    /// Up to `limit` schedules (1 to 500) in order of their names, after `after`.
+    async fn schedules(
+        &self,
+        after: Option<&ScheduleName>,
+        limit: u32,
+    ) -> Result<Vec<ScheduleView>, StoreError>;
 
     /// The living workers.
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError>;

@@ -51,6 +51,7 @@ pub struct NewTask {
     /// Trace context of the enqueuing code (`traceparent` and the like), handed to the attempt.
     pub trace: BTreeMap<String, String>,
     /// Its key, if there may be only one such task.
+    #[serde(default)]
     pub unique: Option<Unique>,
     /// The fire that it comes from. Schedules set it.
     #[serde(skip)]

@@ -12,6 +12,7 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{GenericClient, IsolationLevel, Transaction};
 
 use crate::error::{is_data_error, translate, translate_pool};
+use crate::store::Parameter;
 use crate::unique::{KeyColumns, answers};
 
 /// Payloads from this size on are kept in `body`. The functions in `enqueue.sql` know the same number.
@@ -38,13 +39,14 @@ pub(crate) struct Columns {
 
 /// The call that both drivers make. `{schema}` is the only thing ever put into it.
 pub(crate) fn enqueue_many_sql(schema: &str) -> String {
-    format!(
-        "select ids from {schema}.enqueue_many(p_kinds => $1, p_payloads => $2, p_queues => $3, p_priorities => $4, \
-         p_max_attempts => $5, p_lanes => $6, p_lane_limits => $7, p_delays_ms => $8, p_dues => $9, p_extras => $10)"
-    )
+    format!("select ids from {schema}.enqueue_many({})", Columns::ARGUMENTS)
 }
 
 impl Columns {
+    /// The arguments by which a function takes these columns, as its first ten parameters.
+    pub const ARGUMENTS: &str = "p_kinds => $1, p_payloads => $2, p_queues => $3, p_priorities => $4, \
+         p_max_attempts => $5, p_lanes => $6, p_lane_limits => $7, p_delays_ms => $8, p_dues => $9, p_extras => $10";
+
     pub fn of(tasks: &[NewTask]) -> Self {
         let mut columns = Self::default();
         for task in tasks {
@@ -76,24 +78,24 @@ impl Columns {
         client: &impl GenericClient,
         schema: &str,
     ) -> Result<Vec<Enqueued>, tokio_postgres::Error> {
-        let rows = client
-            .query_typed(
-                &enqueue_many_sql(schema),
-                &[
-                    (&self.kinds, Type::TEXT_ARRAY),
-                    (&self.payloads, Type::TEXT_ARRAY),
-                    (&self.queues, Type::TEXT_ARRAY),
-                    (&self.priorities, Type::INT2_ARRAY),
-                    (&self.max_attempts, Type::INT2_ARRAY),
-                    (&self.lanes, Type::TEXT_ARRAY),
-                    (&self.lane_limits, Type::INT4_ARRAY),
-                    (&self.delays_ms, Type::INT8_ARRAY),
-                    (&self.dues, Type::TIMESTAMPTZ_ARRAY),
-                    (&self.extras, Type::TEXT_ARRAY),
-                ],
-            )
-            .await?;
+        let rows = client.query_typed(&enqueue_many_sql(schema), &self.parameters()).await?;
         Ok(rows[0].get::<_, Vec<i64>>(0).into_iter().map(|id| Enqueued::made(TaskId(id))).collect())
+    }
+
+    /// The values of [`Columns::ARGUMENTS`].
+    pub fn parameters(&self) -> [Parameter<'_>; 10] {
+        [
+            (&self.kinds, Type::TEXT_ARRAY),
+            (&self.payloads, Type::TEXT_ARRAY),
+            (&self.queues, Type::TEXT_ARRAY),
+            (&self.priorities, Type::INT2_ARRAY),
+            (&self.max_attempts, Type::INT2_ARRAY),
+            (&self.lanes, Type::TEXT_ARRAY),
+            (&self.lane_limits, Type::INT4_ARRAY),
+            (&self.delays_ms, Type::INT8_ARRAY),
+            (&self.dues, Type::TIMESTAMPTZ_ARRAY),
+            (&self.extras, Type::TEXT_ARRAY),
+        ]
     }
 }
 

@@ -30,6 +30,7 @@ mod listener;
 mod look;
 mod migrate;
 mod options;
+mod schedule;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod store;

@@ -26,7 +26,7 @@ macro_rules! functions {
     ($($name:literal),*) => { &[$(include_str!(concat!("../sql/", $name, ".sql"))),*] };
 }
 
-const MIGRATIONS: &[Migration] = migrations!["0001_tables", "0002_unique_keys"];
+const MIGRATIONS: &[Migration] = migrations!["0001_tables", "0002_unique_keys", "0003_schedules"];
 
 /// The functions, each after those that it needs when it is created.
 const FUNCTIONS: &[&str] = functions![
@@ -53,6 +53,7 @@ const FUNCTIONS: &[&str] = functions![
     "filter",
     "look",
     "list",
+    "schedule",
     "verify",
     "maintain"
 ];

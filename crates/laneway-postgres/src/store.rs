@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use jiff::Timestamp;
+use laneway_core::validate::{self, PAGE_MAX};
 use laneway_core::{
-    Advance, Advanced, Cancel, Capacity, Counts, Enqueued, Fence, Hints, Kinds, LaneKey, LaneLimit,
-    LaneSettings, LaneView, Limits, Listing, Looked, NewTask, OnFailure, Orders, Page, QueueName,
-    Registration, Renewal, Renewed, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, WorkerView,
-    check_bulk,
+    Advance, Advanced, Cancel, Capacity, Counts, Enqueued, Fence, Fired, Hints, Kinds, LaneKey, LaneLimit,
+    LaneSettings, LaneView, Limits, Listing, Looked, NewTask, OnFailure, Orders, Page, QueueName, Ran,
+    Registration, Renewal, Renewed, Schedule, ScheduleName, ScheduleView, SessionId, Sleep, Store,
+    StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
@@ -25,7 +26,7 @@ use crate::filter::WireFilter;
 use crate::listener::Listener;
 use crate::options::PostgresOptions;
 use crate::unique::{FIRST_WAIT_MS, WAIT_MS};
-use crate::{look, migrate};
+use crate::{look, migrate, schedule};
 
 /// Single enqueues that wait for their commit at most; more of them wait in line.
 const SINGLES_MAX: usize = 10_000;
@@ -67,7 +68,7 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 impl PostgresStore {
     /// Connects, brings the tables up to date unless told not to, and checks that this program can work with them.
@@ -445,6 +446,45 @@ impl Store for PostgresStore {
         Ok(self.call("resume a queue", "resume_queue(p_queue => $1)", parameters).await?[0].get(0))
     }
 
+    async fn fire_due(&self) -> Result<Fired, StoreError> {
+        schedule::fire_due(self).await
+    }
+
+    async fn put_schedule(&self, schedule: Schedule) -> Result<ScheduleView, StoreError> {
+        schedule::put(self, schedule).await
+    }
+
+    async fn remove_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        let parameters: &[Parameter<'_>] = &[(&schedule.as_str(), Type::TEXT)];
+        Ok(self.call("remove a schedule", "remove_schedule(p_name => $1)", parameters).await?[0].get(0))
+    }
+
+    async fn pause_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        let parameters: &[Parameter<'_>] = &[(&schedule.as_str(), Type::TEXT)];
+        Ok(self.call("pause a schedule", "pause_schedule(p_name => $1)", parameters).await?[0].get(0))
+    }
+
+    async fn resume_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        schedule::resume(self, schedule).await
+    }
+
+    async fn run_schedule(&self, schedule: &ScheduleName) -> Result<Ran, StoreError> {
+        schedule::run(self, schedule).await
+    }
+
+    async fn schedule(&self, schedule: &ScheduleName) -> Result<Option<ScheduleView>, StoreError> {
+        schedule::find(self, schedule).await
+    }
+
+    async fn schedules(
+        &self,
+        after: Option<&ScheduleName>,
+        limit: u32,
+    ) -> Result<Vec<ScheduleView>, StoreError> {
+        validate::in_range("limit", limit, 1..=PAGE_MAX)?;
+        schedule::page(self, after, limit).await
+    }
+
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         let rows = self.call("list workers", "list_workers()", &[]).await?;
         Ok(rows
@@ -467,6 +507,16 @@ impl Store for PostgresStore {
     }
 
     async fn verify(&self) -> Result<Vec<String>, StoreError> {
-        Ok(self.call("verify", "verify()", &[]).await?.iter().map(|row| row.get(0)).collect())
+        let rows = self.call("verify", "verify()", &[]).await?;
+        let mut problems: Vec<_> = rows.iter().map(|row| row.get(0)).collect();
+        let mut after = None;
+        loop {
+            let page = schedule::page(self, after.as_ref(), PAGE_MAX).await?;
+            problems.extend(page.iter().filter_map(ScheduleView::problem));
+            match page.into_iter().nth(PAGE_MAX as usize - 1) {
+                Some(last) => after = Some(last.schedule.name),
+                None => return Ok(problems),
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::enqueue::Columns;
+use crate::store::Parameter;
 
 /// How long a call of the store waits for a key that another transaction is just taking.
 pub(crate) const WAIT_MS: i32 = 2_000;
@@ -28,14 +29,17 @@ pub(crate) struct KeyColumns {
 /// The call that both drivers make.
 pub(crate) fn enqueue_keyed_sql(schema: &str) -> String {
     format!(
-        "select ids, effects from {schema}.enqueue_keyed(p_kinds => $1, p_payloads => $2, p_queues => $3, \
-         p_priorities => $4, p_max_attempts => $5, p_lanes => $6, p_lane_limits => $7, p_delays_ms => $8, p_dues => $9, \
-         p_extras => $10, p_keys => $11, p_scopes => $12, p_windows_ms => $13, p_conflicts => $14, p_hashes => $15, \
-         p_bytes_max => $16, p_wait_ms => $17)"
+        "select ids, effects from {schema}.enqueue_keyed({}, {})",
+        Columns::ARGUMENTS,
+        KeyColumns::ARGUMENTS
     )
 }
 
 impl KeyColumns {
+    /// The arguments by which a function takes these columns, after [`Columns::ARGUMENTS`].
+    pub const ARGUMENTS: &str = "p_keys => $11, p_scopes => $12, p_windows_ms => $13, p_conflicts => $14, \
+         p_hashes => $15, p_bytes_max => $16, p_wait_ms => $17";
+
     /// `wait_ms`: how long to wait for a key; none: as long as the transaction's own settings allow.
     pub fn of(tasks: &[NewTask], limits: &Limits, wait_ms: Option<i32>) -> Self {
         let bytes_max = i32::try_from(limits.payload_bytes_max).unwrap_or(i32::MAX);
@@ -61,32 +65,22 @@ impl KeyColumns {
         failed: impl Fn(tokio_postgres::Error) -> StoreError,
     ) -> Result<Vec<Enqueued>, StoreError> {
         let columns = Columns::of(tasks);
-        let rows = client
-            .query_typed(
-                &enqueue_keyed_sql(schema),
-                &[
-                    (&columns.kinds, Type::TEXT_ARRAY),
-                    (&columns.payloads, Type::TEXT_ARRAY),
-                    (&columns.queues, Type::TEXT_ARRAY),
-                    (&columns.priorities, Type::INT2_ARRAY),
-                    (&columns.max_attempts, Type::INT2_ARRAY),
-                    (&columns.lanes, Type::TEXT_ARRAY),
-                    (&columns.lane_limits, Type::INT4_ARRAY),
-                    (&columns.delays_ms, Type::INT8_ARRAY),
-                    (&columns.dues, Type::TIMESTAMPTZ_ARRAY),
-                    (&columns.extras, Type::TEXT_ARRAY),
-                    (&self.keys, Type::TEXT_ARRAY),
-                    (&self.scopes, Type::TEXT_ARRAY),
-                    (&self.windows_ms, Type::INT8_ARRAY),
-                    (&self.conflicts, Type::TEXT_ARRAY),
-                    (&self.hashes, Type::INT8_ARRAY),
-                    (&self.bytes_max, Type::INT4),
-                    (&self.wait_ms, Type::INT4),
-                ],
-            )
-            .await
-            .map_err(failed)?;
+        let parameters = [&columns.parameters()[..], &self.parameters()].concat();
+        let rows = client.query_typed(&enqueue_keyed_sql(schema), &parameters).await.map_err(failed)?;
         answers(tasks, &rows[0])
+    }
+
+    /// The values of [`KeyColumns::ARGUMENTS`].
+    pub fn parameters(&self) -> [Parameter<'_>; 7] {
+        [
+            (&self.keys, Type::TEXT_ARRAY),
+            (&self.scopes, Type::TEXT_ARRAY),
+            (&self.windows_ms, Type::INT8_ARRAY),
+            (&self.conflicts, Type::TEXT_ARRAY),
+            (&self.hashes, Type::INT8_ARRAY),
+            (&self.bytes_max, Type::INT4),
+            (&self.wait_ms, Type::INT4),
+        ]
     }
 
     /// Takes the keys of tasks that are stored next, under these ids. Payloads are sent where they may be needed.

@@ -31,6 +31,8 @@ from (
     select min(due_at) as at from later
     union all
     select min(until) from parked
+    union all
+    select min(next_fire_at) from schedule
 )";
 
 /// Moves what is due into place, in the order in which it became due.
@@ -56,7 +58,7 @@ pub(crate) fn due(step: &mut Step<'_>) -> rusqlite::Result<()> {
     line::refresh_all(step, lanes)
 }
 
-/// When the next task or lane is due, in any queue.
+/// When the next task or lane is due or the next schedule fires, in any queue.
 pub(crate) fn next_due(db: &Connection) -> rusqlite::Result<Option<i64>> {
     db.first(NEXT_DUE, [], |row| row.get(0)).map(Option::flatten)
 }

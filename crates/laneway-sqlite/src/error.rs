@@ -38,7 +38,8 @@ pub(crate) fn refused(error: StoreError) -> rusqlite::Error {
     rusqlite::Error::UserFunctionError(Box::new(Refusal(Mutex::new(Some(error)))))
 }
 
-fn refusal_in(error: &rusqlite::Error) -> Option<StoreError> {
+/// The refusal inside an error, which is taken out of it.
+pub(crate) fn refusal_in(error: &rusqlite::Error) -> Option<StoreError> {
     let rusqlite::Error::UserFunctionError(inner) = error else { return None };
     let refusal = inner.downcast_ref::<Refusal>()?;
     refusal.0.lock().ok()?.take()

@@ -6,7 +6,8 @@
 //! marked or looked at twice: the line of turns (`turn.rs`, `line.rs`) is exact after every command.
 //!
 //! Read `migrations/0001_tables.sql` first, then `turn.rs`, then the verbs, one file each: `enqueue.rs`,
-//! `advance.rs` (`settle.rs`, `due.rs`, `claim.rs`, `pick.rs`), `renew.rs`, `sweep.rs`, `cancel.rs`, `lane.rs`, `queue.rs`.
+//! `advance.rs` (`settle.rs`, `due.rs`, `claim.rs`, `pick.rs`), `renew.rs`, `sweep.rs`, `cancel.rs`, `lane.rs`, `queue.rs`,
+//! `schedule.rs`.
 //!
 //! Always true:
 //! - An answer means that the change is committed and flushed to disk.
@@ -37,6 +38,7 @@ mod queue;
 mod reader;
 mod renew;
 mod row;
+mod schedule;
 mod settle;
 mod sleep;
 mod store;

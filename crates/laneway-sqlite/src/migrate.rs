@@ -13,8 +13,11 @@ use crate::error::{foreign, store_error};
 use crate::file::patiently;
 
 /// The migrations in order; the first has version 1.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_tables.sql"), include_str!("../migrations/0002_unique_keys.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_tables.sql"),
+    include_str!("../migrations/0002_unique_keys.sql"),
+    include_str!("../migrations/0003_schedules.sql"),
+];
 
 /// "LNWY": what tells our files from other programs' SQLite files.
 const APPLICATION_ID: i32 = 0x4C4E_5759;

@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 
 use laneway_core::{
-    Advance, Advanced, Cancel, Counts, Enqueued, Fence, HintSender, Hints, Kinds, LaneKey, LaneSettings,
-    LaneView, Limits, Listing, NewTask, Page, QueueName, Registration, Renewal, Renewed, SessionId, Sleep,
-    Store, StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
+    Advance, Advanced, Cancel, Counts, Enqueued, Fence, Fired, HintSender, Hints, Kinds, LaneKey,
+    LaneSettings, LaneView, Limits, Listing, NewTask, Page, QueueName, Ran, Registration, Renewal, Renewed,
+    Schedule, ScheduleName, ScheduleView, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView,
+    WorkerView, check_bulk, validate,
 };
 
 use crate::clock::Clock;
@@ -18,8 +19,8 @@ use crate::options::SqliteOptions;
 use crate::reader::Readers;
 use crate::writer::Writer;
 use crate::{
-    advance, cancel, claimable, enqueue, file, lane, list, look, maintain, queue, renew, sweep, unique,
-    verify,
+    advance, cancel, claimable, enqueue, file, lane, list, look, maintain, queue, renew, schedule, sweep,
+    unique, verify,
 };
 
 /// A store in one SQLite file.
@@ -235,6 +236,51 @@ impl Store for SqliteStore {
     async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let queue = queue.clone();
         self.writer.write("resume a queue", move |step| queue::resume(step, &queue)).await
+    }
+
+    async fn fire_due(&self) -> Result<Fired, StoreError> {
+        let limits = self.limits;
+        self.writer.write("fire schedules", move |step| schedule::fire_due(step, &limits)).await
+    }
+
+    async fn put_schedule(&self, schedule: Schedule) -> Result<ScheduleView, StoreError> {
+        schedule.check(&self.limits)?;
+        self.writer.write("put a schedule", move |step| schedule::put(step, schedule)).await
+    }
+
+    async fn remove_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        let name = schedule.clone();
+        self.writer.write("remove a schedule", move |step| schedule::remove(step, &name)).await
+    }
+
+    async fn pause_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        let name = schedule.clone();
+        self.writer.write("pause a schedule", move |step| schedule::pause(step, &name)).await
+    }
+
+    async fn resume_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        let name = schedule.clone();
+        self.writer.write("resume a schedule", move |step| schedule::resume(step, &name)).await
+    }
+
+    async fn run_schedule(&self, schedule: &ScheduleName) -> Result<Ran, StoreError> {
+        let (limits, name) = (self.limits, schedule.clone());
+        self.writer.write("run a schedule", move |step| schedule::run(step, &limits, &name)).await
+    }
+
+    async fn schedule(&self, schedule: &ScheduleName) -> Result<Option<ScheduleView>, StoreError> {
+        let (name, now) = (schedule.clone(), self.clock.now_micros());
+        self.readers.look("look at a schedule", move |db| schedule::get(db, &name, now)).await
+    }
+
+    async fn schedules(
+        &self,
+        after: Option<&ScheduleName>,
+        limit: u32,
+    ) -> Result<Vec<ScheduleView>, StoreError> {
+        validate::in_range("limit", limit, 1..=validate::PAGE_MAX)?;
+        let (after, now) = (after.cloned(), self.clock.now_micros());
+        self.readers.look("list schedules", move |db| schedule::page(db, after.as_ref(), limit, now)).await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {

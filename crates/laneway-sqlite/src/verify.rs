@@ -3,6 +3,7 @@
 use rusqlite::Connection;
 
 use crate::row::Sql;
+use crate::schedule;
 
 /// Each statement returns one text per violation.
 const CHECKS: [&str; 10] = [ISSUED, LIMIT, STRANDED, LINE, PRIORITY, PLACES, LEASES, OPEN, KEYS, KEYLESS];
@@ -164,5 +165,6 @@ pub(crate) fn verify(db: &Connection) -> rusqlite::Result<Vec<String>> {
     for check in CHECKS {
         problems.extend(db.all(check, [], |row| row.get::<_, String>(0))?);
     }
+    problems.extend(schedule::verify(db)?);
     Ok(problems)
 }

@@ -245,3 +245,31 @@ pub async fn what_cannot_be_claimed_does_not_keep_a_worker_awake(store: &TestSto
     assert!(!store.is_claimable(&[queue("paused")], &Kinds::All).await.unwrap());
     assert!(store.is_claimable(&[queue("default"), queue("other")], &Kinds::All).await.unwrap());
 }
+
+pub async fn a_sleeper_is_hinted_when_a_schedule_will_fire_before_it_wakes(store: &TestStore) {
+    let (mut worker, mut hints) = asleep(store).await;
+    let name = ScheduleName::new("s").unwrap();
+
+    store.put_schedule(Schedule::new(name.clone(), Rule::Every(secs(5)), a_task().into())).await.unwrap();
+    hinted(&mut hints).await;
+    let advanced = worker.advance(|advance| advance.claim(queue("default"), 1)).await;
+    assert!(advanced.next_due.is_some_and(|due| due <= secs(5)));
+
+    store.pause_schedule(&name).await.unwrap();
+    fall_asleep(store, &worker).await;
+    hints.clear();
+    store.resume_schedule(&name).await.unwrap();
+    hinted(&mut hints).await;
+}
+
+pub async fn a_sleeper_is_hinted_when_a_schedule_fires(store: &TestStore) {
+    let name = ScheduleName::new("s").unwrap();
+    store.put_schedule(Schedule::new(name, Rule::Every(secs(1_000)), a_task().into())).await.unwrap();
+    store.advance_clock(secs(1_000)).await;
+    let (mut worker, mut hints) = asleep(store).await;
+
+    let fired = store.fire_due().await.unwrap();
+
+    hinted(&mut hints).await;
+    assert_eq!(ids(&worker.claim(1).await), fired.tasks);
+}

@@ -17,6 +17,7 @@ pub mod later;
 pub mod liveness;
 pub mod look;
 pub mod refusals;
+pub mod schedules;
 pub mod settle;
 pub mod unique;
 
@@ -80,6 +81,39 @@ macro_rules! store_suite {
                 kinds_that_run_alone_get_a_lease_each,
                 an_advance_settles_before_it_claims,
                 a_quick_look_finds_everything_in_the_end,
+            }
+            schedules {
+                a_new_schedule_has_all_that_it_was_given_and_a_next_fire,
+                a_schedule_fires_when_its_time_has_come_and_not_before,
+                a_fired_task_has_everything_that_the_schedule_says_and_its_fire_time,
+                a_scheduled_task_with_a_delay_waits_after_its_fire,
+                an_interval_keeps_its_beat_however_late_it_is_fired,
+                a_cron_schedule_fires_at_the_times_of_its_zone,
+                missed_fires_are_skipped_unless_told_otherwise,
+                missed_fires_can_be_made_up_for_once,
+                all_missed_fires_can_be_made_up_for,
+                of_too_many_missed_fires_the_last_are_made_up_for,
+                a_schedule_may_overlap_itself,
+                a_schedule_that_may_not_overlap_waits_for_the_end_of_its_task,
+                a_schedule_that_may_not_overlap_makes_up_for_what_it_missed_with_one_task,
+                a_cancelled_task_is_not_open,
+                a_fire_whose_key_is_taken_is_skipped,
+                a_paused_schedule_does_not_fire_and_makes_up_for_nothing,
+                a_schedule_can_be_run_by_hand_without_moving_its_next_fire,
+                a_run_by_hand_counts_as_open_where_overlap_is_not_allowed,
+                putting_the_same_rule_again_leaves_the_next_fire_alone,
+                a_changed_rule_sets_the_next_fire_anew,
+                a_paused_schedule_stays_paused_when_it_is_changed,
+                a_removed_schedule_fires_no_more_and_its_tasks_stay,
+                what_is_unknown_is_answered_and_changes_nothing,
+                however_many_fire_at_once_each_fire_time_counts_once,
+                changing_a_schedule_while_it_fires_loses_and_doubles_nothing,
+                an_idle_worker_is_told_when_the_next_schedule_fires,
+                schedules_are_listed_by_name_in_pages,
+                a_schedule_that_nobody_fires_is_shown_as_overdue,
+                more_schedules_than_one_call_fires_are_fired_by_the_next,
+                a_preview_is_bounded,
+                bad_schedules_are_refused_and_change_nothing,
             }
             settle {
                 a_completed_task_has_ended,
@@ -218,6 +252,8 @@ macro_rules! store_suite {
                 a_sleeper_is_hinted_by_an_enqueue,
                 a_sleeper_is_hinted_by_a_bulk_into_lanes,
                 a_sleeper_is_hinted_when_something_will_be_due_before_it_wakes,
+                a_sleeper_is_hinted_when_a_schedule_will_fire_before_it_wakes,
+                a_sleeper_is_hinted_when_a_schedule_fires,
                 a_sleeper_is_hinted_when_a_settle_frees_a_lane,
                 a_sleeper_is_hinted_when_a_task_is_given_back,
                 a_sleeper_is_hinted_when_a_worker_stops,
@@ -379,6 +415,7 @@ mod tests {
             include_str!("liveness.rs"),
             include_str!("look.rs"),
             include_str!("refusals.rs"),
+            include_str!("schedules.rs"),
             include_str!("settle.rs"),
         ];
         for theme in themes {
