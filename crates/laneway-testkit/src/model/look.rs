@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use laneway_core::{LaneLimit, QueueName, State, TaskId, TaskView};
 
 use super::run::{same, told};
+use super::schedules;
 use super::state::{Bound, Model, Place, Task, Told};
 use crate::store::TestStore;
 
@@ -16,7 +17,7 @@ pub(super) async fn compare_touched(store: &TestStore, model: &Model) -> Result<
     Ok(())
 }
 
-/// Looks at all tasks that have not ended, all lanes, the counts, and the store's own invariants.
+/// Looks at all tasks that have not ended, all lanes, all schedules, the counts, and the store's own invariants.
 pub(super) async fn compare_everything(store: &TestStore, model: &Model) -> Result<(), String> {
     for (id, task) in &model.tasks {
         if !matches!(task.place, Place::Ended(_)) {
@@ -25,6 +26,7 @@ pub(super) async fn compare_everything(store: &TestStore, model: &Model) -> Resu
     }
     compare_counts(store, model).await?;
     compare_lanes(store, model).await?;
+    schedules::compare(store, model).await?;
     let violations = told(store.verify().await)?;
     if violations.is_empty() { Ok(()) } else { Err(format!("verify: {}", violations.join("; "))) }
 }

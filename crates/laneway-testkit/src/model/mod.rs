@@ -13,6 +13,7 @@
 mod claim;
 mod look;
 mod run;
+mod schedules;
 mod script;
 mod state;
 mod unique;

@@ -14,7 +14,7 @@ use super::script::{
     ClaimPick, KINDS, LANES, NewTaskPick, Op, OutcomePick, PAYLOADS, QUEUES, SLOTS, SettlePick,
 };
 use super::state::{Bound, LaneName, Model, Place, Task, Told};
-use super::{UNIT, look, unique};
+use super::{UNIT, look, schedules, unique};
 use crate::store::{TestStore, kind, lane_key, queue};
 
 /// Everything is compared after this many operations; after each one only what it changed.
@@ -125,6 +125,7 @@ impl Run {
                 Ok(())
             }
             Op::Sweep { survivors } => self.sweep(*survivors).await,
+            Op::Schedule(op) => schedules::carry_out(&self.store, &mut self.model, op).await,
         }
     }
 

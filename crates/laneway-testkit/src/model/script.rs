@@ -13,6 +13,9 @@ pub(super) const PAYLOADS: [&str; 3] = ["{}", r#"{"a": 1}"#, r#"{"b": [2], "a": 
 /// The unique keys.
 pub(super) const KEYS: [&str; 2] = ["k", "l"];
 
+/// The schedules.
+pub(super) const SCHEDULES: [&str; 2] = ["morning", "night"];
+
 /// One operation. Numbers called `which` pick from what is there when the operation runs, modulo their count.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
@@ -69,6 +72,18 @@ pub(super) enum Op {
     Sweep {
         survivors: u64,
     },
+    Schedule(ScheduleOp),
+}
+
+/// An operation on schedules. Intervals are in units.
+#[derive(Clone, Debug)]
+pub(super) enum ScheduleOp {
+    Put { which: usize, interval: u64, all: bool, skip_open: bool },
+    Fire,
+    Pause { which: usize },
+    Resume { which: usize },
+    Run { which: usize },
+    Remove { which: usize },
 }
 
 impl Op {
@@ -156,7 +171,30 @@ pub(super) struct ClaimPick {
 /// The script of a seed.
 pub(super) fn script(seed: u64, operations: usize) -> Vec<Op> {
     let mut random = fastrand::Rng::with_seed(seed);
-    (0..operations).map(|_| operation(&mut random)).collect()
+    // Thrown apart, so that schedules come between the operations of a seed instead of changing them.
+    let mut beat = fastrand::Rng::with_seed(!seed);
+    let next = |_| match beat.u32(..8) {
+        0 => Op::Schedule(schedule(&mut beat)),
+        _ => operation(&mut random),
+    };
+    (0..operations).map(next).collect()
+}
+
+fn schedule(random: &mut fastrand::Rng) -> ScheduleOp {
+    let which = random.usize(..SCHEDULES.len());
+    match random.u32(..12) {
+        0..3 => ScheduleOp::Put {
+            which,
+            interval: random.u64(1..3),
+            all: random.bool(),
+            skip_open: random.bool(),
+        },
+        3..8 => ScheduleOp::Fire,
+        8 => ScheduleOp::Pause { which },
+        9 => ScheduleOp::Resume { which },
+        10 => ScheduleOp::Run { which },
+        _ => ScheduleOp::Remove { which },
+    }
 }
 
 fn operation(random: &mut fastrand::Rng) -> Op {

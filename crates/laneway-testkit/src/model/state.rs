@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use laneway_core::liveness::CRASHES_MAX;
 use laneway_core::{
-    Claimed, Json, KeyScope, Kind, LaneKey, LeaseId, LeaseToken, OnFailure, Outcome, QueueName, SessionId,
-    Settle, State, Swept, TaskId, UniqueKey, Verdict,
+    Claimed, Json, KeyScope, Kind, LaneKey, LeaseId, LeaseToken, OnFailure, Outcome, QueueName, ScheduleName,
+    SessionId, Settle, State, Swept, TaskId, UniqueKey, Verdict,
 };
+
+use super::schedules::Scheduled;
 
 /// A lane's name.
 pub(super) type LaneName = (QueueName, LaneKey);
@@ -27,6 +29,7 @@ pub(super) struct Model {
     pub leases: BTreeMap<LeaseId, Lease>,
     /// Unique keys, by queue, kind and key; those of the whole store have neither queue nor kind.
     pub keys: BTreeMap<KeyName, Held>,
+    pub schedules: BTreeMap<ScheduleName, Scheduled>,
     /// Tasks that the current operation changed.
     pub touched: BTreeSet<TaskId>,
 }
