@@ -1,4 +1,4 @@
-//! What a worker does for everybody: sweeping up after dead workers, and keeping the store tidy.
+//! What a worker does for everybody: firing schedules, sweeping up after dead workers, and keeping the store tidy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,7 @@ pub(crate) async fn keep_house(shared: Arc<Shared>, vitals: Arc<Vitals>, stop: C
 async fn chores(shared: &Shared, tick: u64) -> Result<(), StoreError> {
     let counted = &shared.metrics.counted;
     shared.lanes.look(&shared.store, counted).await?;
+    fire_schedules(shared).await?;
     if tick.is_multiple_of(SWEEP_EVERY) {
         let swept = shared.store.sweep().await?;
         if swept.sessions + swept.given_back > 0 {
@@ -49,6 +50,19 @@ async fn chores(shared: &Shared, tick: u64) -> Result<(), StoreError> {
         shared.store.maintain().await?;
     }
     Ok(())
+}
+
+/// Fires what is due. Every worker tries; each fire counts once.
+async fn fire_schedules(shared: &Shared) -> Result<(), StoreError> {
+    loop {
+        let fired = shared.store.fire_due().await?;
+        if !fired.tasks.is_empty() {
+            debug!(tasks = fired.tasks.len(), "schedules have fired");
+        }
+        if !fired.more {
+            return Ok(());
+        }
+    }
 }
 
 fn measure(shared: &Shared, vitals: &Vitals) {

@@ -217,6 +217,42 @@ impl Store for Probe {
         self.count("resume_queue")?.resume_queue(queue).await
     }
 
+    async fn fire_due(&self) -> Result<Fired, StoreError> {
+        self.count("fire_due")?.fire_due().await
+    }
+
+    async fn put_schedule(&self, schedule: Schedule) -> Result<ScheduleView, StoreError> {
+        self.count("put_schedule")?.put_schedule(schedule).await
+    }
+
+    async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool, StoreError> {
+        self.count("remove_schedule")?.remove_schedule(name).await
+    }
+
+    async fn pause_schedule(&self, name: &ScheduleName) -> Result<bool, StoreError> {
+        self.count("pause_schedule")?.pause_schedule(name).await
+    }
+
+    async fn resume_schedule(&self, name: &ScheduleName) -> Result<bool, StoreError> {
+        self.count("resume_schedule")?.resume_schedule(name).await
+    }
+
+    async fn run_schedule(&self, name: &ScheduleName) -> Result<Ran, StoreError> {
+        self.count("run_schedule")?.run_schedule(name).await
+    }
+
+    async fn schedule(&self, name: &ScheduleName) -> Result<Option<ScheduleView>, StoreError> {
+        self.count("schedule")?.schedule(name).await
+    }
+
+    async fn schedules(
+        &self,
+        after: Option<&ScheduleName>,
+        limit: u32,
+    ) -> Result<Vec<ScheduleView>, StoreError> {
+        self.count("schedules")?.schedules(after, limit).await
+    }
+
     async fn workers(&self) -> Result<Vec<WorkerView>, StoreError> {
         self.count("workers")?.workers().await
     }

@@ -8,4 +8,5 @@ mod building;
 mod enqueueing;
 mod outages;
 mod resting;
+mod schedules;
 mod stopping;
