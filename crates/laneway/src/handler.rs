@@ -23,6 +23,19 @@ type BoxedAnswer = Pin<Box<dyn Future<Output = Answer> + Send>>;
 ///
 /// Implemented for functions and closures whose first argument is a [`Payload`], whose other arguments (up to six) implement
 /// [`FromAttempt`], and which return a `Result<T, E>`: `T` can be serialised, `E` is any error or a [`Failure`].
+///
+/// Anything else does not compile, and the compiler says what a handler is:
+///
+/// ```compile_fail,E0277
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize)]
+/// # struct Receipt;
+/// # impl laneway::Payload for Receipt { const KIND: &'static str = "mail.receipt"; }
+/// # fn builder() -> laneway::WorkerBuilder { unimplemented!() }
+/// async fn no_result(receipt: Receipt) {}
+///
+/// builder().handle(no_result); // error: `…` is not a handler
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler",
     label = "not an async function from a payload to a `Result`",

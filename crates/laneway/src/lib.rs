@@ -61,6 +61,7 @@ mod state;
 mod stop;
 mod store_handle;
 mod summary;
+pub mod testing;
 mod trace;
 mod vitals;
 mod worker;

@@ -86,6 +86,10 @@ impl Worker {
         Self { shared: Arc::new(shared) }
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// What it counts. Keep a clone to scrape it while it runs.
     pub fn metrics(&self) -> Metrics {
         self.shared.metrics.clone()

@@ -91,6 +91,9 @@ impl Coordinator {
     }
 
     fn check_settled(&mut self, settled: &[Settled]) {
+        if let Some(since) = self.settling_since.take() {
+            self.counted.settle_seconds.observe(since.elapsed().as_secs_f64());
+        }
         for one in settled {
             let by_itself = self.completing.remove(&one.task);
             if by_itself || one.verdict != Verdict::Stale {

@@ -28,6 +28,8 @@ mod call;
 mod looks;
 mod phase;
 mod rest;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -84,10 +86,13 @@ pub(crate) struct Coordinator {
     number: u64,
 
     slots: Slots,
+    was_full: bool,
     /// Attempts that have ended, to be settled by the next advance.
     ended: Vec<Settle>,
     /// When the first of them ended.
     ended_since: Option<Instant>,
+    /// When the first of those ended that the advance under way settles.
+    settling_since: Option<Instant>,
 
     /// Completed attempts whose handlers may have settled them in a transaction of their own.
     completing: HashSet<TaskId>,
@@ -142,8 +147,10 @@ impl Coordinator {
             drain_ordered: false,
             number: 0,
             slots: Slots::default(),
+            was_full: false,
             ended: vec![],
             ended_since: None,
+            settling_since: None,
             completing: HashSet::new(),
             in_flight: None,
             repeat: None,
@@ -269,9 +276,9 @@ impl Coordinator {
             alone: self.shared.alone.clone(),
         };
         advance.claims = self.shares.divide(limit.tasks).into_iter().map(claim).collect();
-        if let Some(since) = self.ended_since.take() {
+        self.settling_since = self.ended_since.take();
+        if self.settling_since.is_some() {
             self.counted.flush_size.observe(advance.settles.len() as f64);
-            self.counted.settle_seconds.observe(since.elapsed().as_secs_f64());
         } else if limit.tasks > 0 {
             let source = self.looks.next().1.as_str();
             self.counted.wakeups.get_or_create(&BySource { source }).inc();
@@ -365,9 +372,11 @@ impl Coordinator {
         let (running, slots) = (self.slots.len(), self.shared.options.slots);
         self.vitals.set_running(running);
         self.counted.slots_used.set(running as f64 / slots as f64);
-        if running == slots {
+        let is_full = running == slots;
+        if is_full && !self.was_full {
             self.counted.no_slot.inc();
         }
+        self.was_full = is_full;
     }
 
     /// There may be work. When others were told as well, waits a random moment so that not all claim at once.

@@ -59,7 +59,7 @@ pub enum What {
     Nothing,
     /// Sleeps.
     Millis(u64),
-    /// Waits until the recorder's gate opens.
+    /// Waits until the recorder's gate opens for its number.
     Gate,
     /// Returns an error.
     Fail,
@@ -91,7 +91,8 @@ pub struct Recorder(Arc<Recorded>);
 struct Recorded {
     log: Mutex<Log>,
     changed: watch::Sender<u64>,
-    gate: watch::Sender<bool>,
+    /// Jobs below this number may pass.
+    gate: watch::Sender<u64>,
 }
 
 #[derive(Clone, Default, Debug)]
@@ -125,7 +126,7 @@ impl Default for Recorder {
         Self(Arc::new(Recorded {
             log: Mutex::default(),
             changed: watch::Sender::new(0),
-            gate: watch::Sender::new(false),
+            gate: watch::Sender::new(0),
         }))
     }
 }
@@ -142,7 +143,12 @@ impl Recorder {
 
     /// Lets every job that waits at the gate go on, and all that come later.
     pub fn open_gate(&self) {
-        self.0.gate.send_replace(true);
+        self.open_gate_below(u64::MAX);
+    }
+
+    /// Lets jobs with lower numbers go on.
+    pub fn open_gate_below(&self, n: u64) {
+        self.0.gate.send_replace(n);
     }
 
     /// Waits until the log is as wanted. Fails after half a minute and tells what was seen.
@@ -227,7 +233,7 @@ async fn perform(job: &Job, attempt: &Attempt, recorder: &Recorder) -> Result<()
         }
         What::Gate => {
             let mut gate = recorder.0.gate.subscribe();
-            gate.wait_for(|open| *open).await.map(drop).map_err(Failure::from)
+            gate.wait_for(|open| job.n < *open).await.map(drop).map_err(Failure::from)
         }
         What::Fail => Err(Failure::retry("did not work")),
         What::Discard => Err(Failure::discard("never works")),
@@ -288,6 +294,12 @@ pub fn client(store: &TestStore) -> Client {
 pub async fn count(store: &dyn Store, state: TaskState) -> u64 {
     let counts = store.counts().await.unwrap();
     counts.iter().filter(|count| count.state == state).map(|count| count.tasks).sum()
+}
+
+/// Jobs of one wave in every lane: `per_lane` in each of `lanes` lanes of this limit.
+pub fn wave(n: u64, lanes: usize, per_lane: usize, limit: u32) -> Vec<laneway::Draft> {
+    let lanes = (0..lanes * per_lane).map(|place| format!("lane:{}", place / per_lane));
+    lanes.map(|lane| laneway::task(Job { n, what: What::Gate }).lane(lane).limit(limit)).collect()
 }
 
 /// Waits for a condition, looking again every few milliseconds. Fails after half a minute.

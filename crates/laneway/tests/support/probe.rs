@@ -28,6 +28,11 @@ struct Shared {
     gate: Mutex<Option<Arc<Semaphore>>>,
     /// The advances that were sent.
     advances: Mutex<Vec<Advance>>,
+    /// How many tasks each of them claimed.
+    claimed: Mutex<Vec<usize>>,
+    /// Advances under way, and the most that ever were.
+    at_once: AtomicUsize,
+    at_once_peak: AtomicUsize,
 }
 
 impl Probe {
@@ -40,6 +45,9 @@ impl Probe {
             lost_answers: AtomicUsize::new(0),
             gate: Mutex::default(),
             advances: Mutex::default(),
+            claimed: Mutex::default(),
+            at_once: AtomicUsize::new(0),
+            at_once_peak: AtomicUsize::new(0),
         };
         Self { store, shared: Arc::new(shared) }
     }
@@ -65,6 +73,16 @@ impl Probe {
 
     pub fn advances(&self) -> Vec<Advance> {
         self.shared.advances.lock().unwrap().clone()
+    }
+
+    /// How many tasks each advance claimed that was answered.
+    pub fn claimed(&self) -> Vec<usize> {
+        self.shared.claimed.lock().unwrap().clone()
+    }
+
+    /// The most advances that were under way at once.
+    pub fn advances_at_once(&self) -> usize {
+        self.shared.at_once_peak.load(Ordering::SeqCst)
     }
 
     pub fn set_down(&self, is_down: bool) {
@@ -124,7 +142,16 @@ impl Store for Probe {
             gate.acquire().await.unwrap().forget();
         }
         self.shared.advances.lock().unwrap().push(advance.clone());
-        let advanced = self.count("advance")?.advance(advance).await?;
+        let at_once = self.shared.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        self.shared.at_once_peak.fetch_max(at_once, Ordering::SeqCst);
+        let store = self.count("advance");
+        let advanced = match store {
+            Ok(store) => store.advance(advance).await,
+            Err(error) => Err(error),
+        };
+        self.shared.at_once.fetch_sub(1, Ordering::SeqCst);
+        let advanced = advanced?;
+        self.shared.claimed.lock().unwrap().push(advanced.claimed.len());
         let is_lost = |left: usize| left.checked_sub(1);
         match self.shared.lost_answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_lost) {
             Ok(_) => Err(down()),

@@ -1,0 +1,233 @@
+//! Measures the worker.
+//!
+//! ```text
+//! cargo run --release --example throughput            a table
+//! cargo run --release --example throughput -- --json  one JSON object
+//! cargo run --release --example throughput -- --only pickup --store sqlite
+//! ```
+//!
+//! PostgreSQL is a throwaway server that syncs to disk. Every case has a fresh database.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use laneway::{
+    Attempt, Client, Payload, PostgresOptions, PostgresStore, SqliteStore, State, Stop, StoreHandle, Worker,
+    WorkerBuilder, task,
+};
+use laneway_testkit::cluster::{Cluster, ClusterOptions};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+type Failure = Box<dyn std::error::Error>;
+
+const NO_OPS: u64 = 100_000;
+const BULK: u64 = 10_000;
+const PICKUPS: usize = 200;
+
+#[derive(Serialize, Deserialize)]
+struct Work {
+    millis: u64,
+}
+
+impl Payload for Work {
+    const KIND: &'static str = "work";
+}
+
+/// What the handlers of a case saw.
+#[derive(Default)]
+struct Seen {
+    done: AtomicUsize,
+    picked_up: Mutex<Option<Instant>>,
+    /// Running now, and the most at once, by lane.
+    lanes: Mutex<HashMap<String, (usize, usize)>>,
+    running: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+async fn work(work: Work, attempt: Attempt, State(seen): State<Arc<Seen>>) -> Result<(), std::io::Error> {
+    if work.millis == 0 {
+        seen.picked_up.lock().expect("no panics").get_or_insert_with(Instant::now);
+        seen.done.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
+    }
+    let running = seen.running.fetch_add(1, Ordering::Relaxed) + 1;
+    seen.peak.fetch_max(running, Ordering::Relaxed);
+    let lane = attempt.task().lane.as_ref().map(ToString::to_string);
+    count_lane(&seen, lane.as_deref(), 1);
+    tokio::time::sleep(Duration::from_millis(work.millis)).await;
+    count_lane(&seen, lane.as_deref(), -1);
+    seen.running.fetch_sub(1, Ordering::Relaxed);
+    seen.done.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+fn count_lane(seen: &Seen, lane: Option<&str>, change: isize) {
+    let Some(lane) = lane else { return };
+    let mut lanes = seen.lanes.lock().expect("no panics");
+    let (running, most) = lanes.entry(lane.to_owned()).or_default();
+    *running = running.saturating_add_signed(change);
+    *most = (*most).max(*running);
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let value_of = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(place + 1).cloned()
+    };
+    let (only, store) = (value_of("--only"), value_of("--store").unwrap_or("postgres".into()));
+    let cluster = match store.as_str() {
+        "postgres" => Some(Cluster::start(ClusterOptions::default().durable(true)).await?),
+        _ => None,
+    };
+    let mut figures = Map::from_iter([("store".to_owned(), json!(store))]);
+    for case in ["pickup", "drain", "io", "busy", "jobs"] {
+        if only.as_deref().is_none_or(|only| only == case) {
+            let store = fresh(cluster.as_ref()).await?;
+            let measured = match case {
+                "pickup" => pickup(store).await?,
+                "drain" => drain(store).await?,
+                "io" => io(store).await?,
+                "busy" => busy(store).await?,
+                _ => jobs(store).await?,
+            };
+            figures.extend(measured.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        }
+    }
+    if arguments.iter().any(|argument| argument == "--json") {
+        println!("{}", Value::Object(figures));
+    } else {
+        figures.iter().for_each(|(key, value)| println!("{key:24} {value}"));
+    }
+    Ok(())
+}
+
+async fn fresh(cluster: Option<&Cluster>) -> Result<StoreHandle, Failure> {
+    match cluster {
+        Some(cluster) => {
+            let options = PostgresOptions::new(cluster.database().await?.url).pool_size(4);
+            Ok(PostgresStore::open(options).await?.into())
+        }
+        None => Ok(SqliteStore::temporary().await?.into()),
+    }
+}
+
+type Measured = Vec<(&'static str, Value)>;
+
+fn worker(store: &StoreHandle, seen: &Arc<Seen>) -> WorkerBuilder {
+    Worker::builder(store).state(Arc::clone(seen)).handle(work)
+}
+
+async fn enqueue(store: &StoreHandle, tasks: u64, millis: u64) -> Result<(), Failure> {
+    let client = Client::new(store);
+    for first in (0..tasks).step_by(BULK as usize) {
+        let bulk = (first..tasks.min(first + BULK)).map(|_| Work { millis });
+        client.enqueue_many(bulk).await?;
+    }
+    Ok(())
+}
+
+/// From the return of an enqueue until the handler of an idle worker runs.
+async fn pickup(store: StoreHandle) -> Result<Measured, Failure> {
+    let (seen, stop) = (Arc::new(Seen::default()), Stop::default());
+    let running = tokio::spawn(worker(&store, &seen).build()?.run_until(stop.clone()));
+    let client = Client::new(&store);
+    let mut waits = vec![];
+    for _ in 0..PICKUPS {
+        // Long enough to fall asleep again, and never in step with a poll.
+        tokio::time::sleep(Duration::from_millis(180 + fastrand::u64(0..60))).await;
+        *seen.picked_up.lock().expect("no panics") = None;
+        client.enqueue(Work { millis: 0 }).await?;
+        let stored = Instant::now();
+        let picked_up = loop {
+            if let Some(at) = *seen.picked_up.lock().expect("no panics") {
+                break at;
+            }
+            tokio::task::yield_now().await;
+        };
+        waits.push(picked_up.saturating_duration_since(stored).as_secs_f64() * 1_000.0);
+    }
+    stop.drain();
+    running.await??;
+    waits.sort_by(f64::total_cmp);
+    let at = |share: f64| json!((waits[(waits.len() as f64 * share) as usize] * 1_000.0).round() / 1_000.0);
+    Ok(vec![("pickup_p50_ms", at(0.5)), ("pickup_p99_ms", at(0.99))])
+}
+
+/// Tasks that do nothing.
+async fn drain(store: StoreHandle) -> Result<Measured, Failure> {
+    let seen = Arc::new(Seen::default());
+    enqueue(&store, NO_OPS, 0).await?;
+    let worker = worker(&store, &seen).slots(2_000).claim_size(500).build()?;
+    let began = Instant::now();
+    worker.run_until_empty().await?;
+    let per_s = (NO_OPS as f64 / began.elapsed().as_secs_f64()).round();
+    Ok(vec![("drain_history_per_s", json!(per_s))])
+}
+
+/// 10,000 tasks that wait for a second, in 1,000 slots. Ideal: 10 s.
+async fn io(store: StoreHandle) -> Result<Measured, Failure> {
+    let seen = Arc::new(Seen::default());
+    enqueue(&store, 10_000, 1_000).await?;
+    let (began, cpu) = (Instant::now(), cpu_seconds());
+    worker(&store, &seen).build()?.run_until_empty().await?;
+    let rounded = |seconds: f64| json!((seconds * 100.0).round() / 100.0);
+    Ok(vec![
+        ("io_seconds", rounded(began.elapsed().as_secs_f64())),
+        ("io_cpu_seconds", rounded(cpu_seconds() - cpu)),
+    ])
+}
+
+/// 200 ms handlers at 1,000 slots, as a share of what the slots could do.
+async fn busy(store: StoreHandle) -> Result<Measured, Failure> {
+    let seen = Arc::new(Seen::default());
+    enqueue(&store, 40_000, 200).await?;
+    let stop = Stop::default();
+    let running = tokio::spawn(worker(&store, &seen).build()?.run_until(stop.clone()));
+    while seen.running.load(Ordering::Relaxed) < 1_000 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (began, before) = (Instant::now(), seen.done.load(Ordering::Relaxed));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let done = seen.done.load(Ordering::Relaxed) - before;
+    let ideal = began.elapsed().as_secs_f64() * 1_000.0 / 0.2;
+    stop.drain();
+    running.await??;
+    Ok(vec![("busy_200ms_of_ideal", json!((done as f64 / ideal * 1_000.0).round() / 1_000.0))])
+}
+
+/// 62 jobs of limit 3 with tasks of 1 to 2 s.
+async fn jobs(store: StoreHandle) -> Result<Measured, Failure> {
+    let seen = Arc::new(Seen::default());
+    let tasks = (0..62 * 40).map(|n| {
+        task(Work { millis: fastrand::u64(1_000..=2_000) }).lane(format!("job:{}", n % 62)).limit(3)
+    });
+    Client::new(&store).enqueue_many(tasks).await?;
+    let stop = Stop::default();
+    let running = tokio::spawn(worker(&store, &seen).slots(500).build()?.run_until(stop.clone()));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (began, before) = (Instant::now(), seen.done.load(Ordering::Relaxed));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let done = seen.done.load(Ordering::Relaxed) - before;
+    let per_s = done as f64 / began.elapsed().as_secs_f64();
+    stop.now();
+    running.await??;
+    let violations = seen.lanes.lock().expect("no panics").values().filter(|(_, most)| *most > 3).count();
+    Ok(vec![
+        ("jobs_62x3_per_s", json!((per_s * 10.0).round() / 10.0)),
+        ("jobs_62x3_peak", json!(seen.peak.load(Ordering::Relaxed))),
+        ("jobs_62x3_violations", json!(violations)),
+    ])
+}
+
+/// Processor time of this process so far.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    let ticks = |place: usize| fields.get(place).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / 100.0
+}
