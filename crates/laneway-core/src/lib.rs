@@ -8,6 +8,7 @@
 //! front of both stores.
 #![doc = include_str!("../life_of_a_task.md")]
 
+mod act;
 mod advance;
 mod cron;
 mod error;
@@ -28,6 +29,10 @@ mod task;
 mod unique;
 pub mod validate;
 
+pub use act::{
+    ACT_MAX, Acted, Action, Actor, AuditEntry, AuditPage, BULK_STEP, Bulk, BulkId, BulkState, BulkStep,
+    NewBulk, Pausable, Pause, Skip, check_act, check_pause,
+};
 pub use advance::{Advance, Advanced, Claim, Claimed, Kinds, Left, Scan};
 pub use error::StoreError;
 pub use filter::{Compare, Filter, Moment, Term, Test};
@@ -40,7 +45,7 @@ pub use look::{
     Cancel, Counts, Cursor, LOOK_ROWS_MAX, LOOK_TEXTS_MAX, Listing, Looked, Page, Place, State, TaskView,
     WorkerView,
 };
-pub use name::{Kind, LaneKey, QueueName, ScheduleName, Tag, UniqueKey};
+pub use name::{ActorName, Kind, LaneKey, QueueName, ScheduleName, Tag, UniqueKey};
 pub use outcome::{Outcome, Settle, Settled, Verdict};
 pub use retry::RetryPolicy;
 pub use schedule::{Fire, Fired, Missed, Overlap, Ran, Rule, Schedule, ScheduleView};

@@ -88,6 +88,11 @@ stored_name!(
     "unique.key"
 );
 stored_name!(
+    /// Who acts: a person or a program.
+    ActorName,
+    "actor"
+);
+stored_name!(
     /// A label that operators filter by.
     Tag,
     "tag"

@@ -1,9 +1,14 @@
 //! Everything that may be asked of a store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::act::{
+    Acted, Action, Actor, AuditEntry, AuditPage, BULK_STEP, Bulk, BulkId, BulkState, BulkStep, NewBulk,
+    Pausable, Pause,
+};
 use crate::advance::{Advance, Advanced, Kinds};
 use crate::error::StoreError;
 use crate::hint::Hints;
@@ -98,29 +103,119 @@ pub trait Store: Send + Sync + 'static {
     /// Tasks by queue and state; states without tasks are left out.
     async fn counts(&self) -> Result<Vec<Counts>, StoreError>;
 
-    /// Ends a task that is not running, or tells its worker to stop it.
+    /// Ends a task that is not running, or tells its worker to stop it. What a program does with its own tasks; operators
+    /// use [`act`](Store::act), which names them.
     async fn cancel(&self, task: TaskId) -> Result<Cancel, StoreError>;
 
-    /// Changes a lane, which is made if it does not exist. The limit binds every claim that begins after this
-    /// returns.
+    /// [`set_lane_by`](Store::set_lane_by) the application itself.
     async fn set_lane(
         &self,
         queue: &QueueName,
         lane: &LaneKey,
         settings: LaneSettings,
+    ) -> Result<(), StoreError> {
+        self.set_lane_by(&Actor::program(), queue, lane, settings).await
+    }
+
+    /// Changes a lane, which is made if it does not exist. The limit binds every claim that begins after this
+    /// returns.
+    async fn set_lane_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        lane: &LaneKey,
+        settings: LaneSettings,
     ) -> Result<(), StoreError>;
 
-    /// Lets a lane go on that a failure has halted. False when it was not halted.
-    async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError>;
+    /// [`resume_lane_by`](Store::resume_lane_by) the application itself.
+    async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError> {
+        self.resume_lane_by(&Actor::program(), queue, lane).await
+    }
+
+    /// Lets a lane go on that a failure has halted. False when it was not halted. A pause stays: see
+    /// [`resume`](Store::resume).
+    async fn resume_lane_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        lane: &LaneKey,
+    ) -> Result<bool, StoreError>;
 
     /// A lane as it is now; `None` when it is not known.
     async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError>;
 
-    /// Stops claims from a queue; what runs goes on. False when it was paused before.
-    async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError>;
+    /// Pauses a queue as the application itself, until it is resumed. False when it was paused before.
+    async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.pause(&Actor::program(), &Pausable::Queue(queue.clone()), None).await
+    }
 
-    /// Lets a queue go on. False when it was not paused.
-    async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError>;
+    /// Resumes a queue as the application itself. False when it was not paused.
+    async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.resume(&Actor::program(), &Pausable::Queue(queue.clone())).await
+    }
+
+    /// Stops claims from a queue, of a kind or from a lane; what runs goes on. With `expires` the pause is over by itself
+    /// after that time. False when it was paused before; it then lasts as this call says.
+    async fn pause(
+        &self,
+        actor: &Actor,
+        what: &Pausable,
+        expires: Option<Duration>,
+    ) -> Result<bool, StoreError>;
+
+    /// Ends a pause. False when there was none.
+    async fn resume(&self, actor: &Actor, what: &Pausable) -> Result<bool, StoreError>;
+
+    /// Everything that is paused, oldest pause first.
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError>;
+
+    /// Tells a worker to take nothing new. False when it is not known, or was told before.
+    async fn drain(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError>;
+
+    /// Does something to up to 1,000 tasks, and answers per task. Waits for nobody: a task that another transaction holds
+    /// is skipped.
+    async fn act(&self, actor: &Actor, action: Action, tasks: &[TaskId]) -> Result<Vec<Acted>, StoreError>;
+
+    /// Begins an action on all tasks that a filter means. Nothing is done before its first step.
+    async fn start_bulk(&self, actor: &Actor, bulk: NewBulk) -> Result<Bulk, StoreError>;
+
+    /// A bulk as it is now; `None` when there is no such one.
+    async fn bulk(&self, id: BulkId) -> Result<Option<Bulk>, StoreError>;
+
+    /// Takes one step of a bulk: looks at up to 500 tasks and acts on them, in one transaction. Anybody may, and several
+    /// at once do no harm. A bulk that does not run is only answered.
+    async fn bulk_step(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
+        let Some(bulk) = self.bulk(id).await?.filter(|bulk| bulk.state == BulkState::Running) else {
+            return self.bulk(id).await;
+        };
+        let mut step = BulkStep {
+            bulk: id,
+            number: bulk.steps,
+            tasks: vec![],
+            place: bulk.place,
+            after: None,
+            is_last: true,
+        };
+        if let Some((place, filter)) = bulk.next_list() {
+            let listing = Listing { place, filter, after: bulk.after, limit: BULK_STEP };
+            let page = self.list(listing).await?;
+            step.tasks = page.tasks.iter().map(|task| task.id).collect();
+            step.after = page.next;
+            step.place += u32::from(page.next.is_none());
+            step.is_last = false;
+        }
+        self.record_bulk_step(step).await?;
+        self.bulk(id).await
+    }
+
+    /// Carries out one step that [`bulk_step`](Store::bulk_step) has found. False when it was not this bulk's next one.
+    async fn record_bulk_step(&self, step: BulkStep) -> Result<bool, StoreError>;
+
+    /// Stops a bulk, or lets one that was stopped go on. False when that changes nothing.
+    async fn set_bulk_state(&self, actor: &Actor, id: BulkId, state: BulkState) -> Result<bool, StoreError>;
+
+    /// Who did what, newest first.
+    async fn audit(&self, page: AuditPage) -> Result<Vec<AuditEntry>, StoreError>;
 
     /// Enqueues the tasks of schedules whose next fire has come, and moves each on to the fire after. Any number of
     /// processes may call it at once: every fire time of a schedule counts once. Call it whenever

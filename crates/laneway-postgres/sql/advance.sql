@@ -82,7 +82,7 @@ begin
                     p_number => p_number,
                     p_queue => p_queues[i],
                     p_max => p_maxes[i],
-                    p_kinds => string_to_array(p_kinds[i], e'\x1f'),
+                    p_kinds => open_kinds(p_queues[i : i], string_to_array(p_kinds[i], e'\x1f')),
                     p_alone => string_to_array(p_alone[i], e'\x1f'),
                     p_hand_lanes => case when cardinality(p_queues) = 1 and v_queues <@ p_queues then v_lanes else array(select h.lane from unnest(v_queues, v_lanes) h(queue, lane) where h.queue = p_queues[i]) end,
                     p_hand_priorities => case when cardinality(p_queues) = 1 and v_queues <@ p_queues then v_turns else array(select h.priority from unnest(v_queues, v_turns) h(queue, priority) where h.queue = p_queues[i]) end,

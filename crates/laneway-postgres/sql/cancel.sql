@@ -13,24 +13,8 @@ declare
     v_ends  ending[];
 begin
     for v_try in 1 .. 5 loop
-        select f.place, f.state, f.lease into v_place, v_state, v_lease
-        from (
-            select 'task' as place, null as state, null::bigint as lease from task t where t.id = p_task
-            union all
-            select 'later', null, null from later l where l.id = p_task
-            union all
-            select 'lease', null, l.id from lease l
-            where p_task = any (l.task_ids)
-              and not exists (select from settled s where s.lease_id = l.id and p_task = any (s.task_ids))
-            union all
-            select 'ended', e.state, null from ended e where e.id = p_task
-            union all
-            select 'ended', 'completed', null from ended_plain e
-            where e.lowest_id between p_task - 16383 and p_task
-              and p_task = any (e.task_ids)
-        ) f
-        limit 1;
-        if not found then
+        select f.place, f.state, f.lease into v_place, v_state, v_lease from find_task(p_task) f;
+        if v_place is null then
             return 'not_found';
         elsif v_place = 'ended' then
             return 'ended_' || v_state;
@@ -54,6 +38,9 @@ begin
                     v_row.max_attempts, v_row.crashes, v_row.depth, v_row.queue, v_row.kind, v_row.payload, v_row.extra, null, 'cancelled', 'cancelled',
                     null, null, null, null)::ending];
                 perform record_history(v_ends, clock());
+                if v_place = 'later' and v_row.lane <> 0 then
+                    update ended e set lane_key = v_row.lane_key where e.id = p_task and e.lane_key is null;
+                end if;
                 if v_row.holds_turn then
                     perform put_back(array[v_row.queue], array[v_row.lane], array[v_row.priority]);
                     perform hint(array[v_row.queue]);
@@ -63,4 +50,27 @@ begin
         end if;
     end loop;
     return 'busy';
+end $$;
+
+-- Where a task is: task, later, lease (with its id) or ended (with its state); null when it is nowhere.
+create or replace function find_task(p_task bigint, out place text, out state text, out lease bigint)
+language plpgsql as $$
+begin
+    select f.place, f.state, f.lease into place, state, lease
+    from (
+        select 'task' as place, null as state, null::bigint as lease from task t where t.id = p_task
+        union all
+        select 'later', null, null from later l where l.id = p_task
+        union all
+        select 'lease', null, l.id from lease l
+        where p_task = any (l.task_ids)
+          and not exists (select from settled s where s.lease_id = l.id and p_task = any (s.task_ids))
+        union all
+        select 'ended', e.state, null from ended e where e.id = p_task
+        union all
+        select 'ended', 'completed', null from ended_plain e
+        where e.lowest_id between p_task - 16383 and p_task
+          and p_task = any (e.task_ids)
+    ) f
+    limit 1;
 end $$;

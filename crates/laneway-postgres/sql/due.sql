@@ -67,6 +67,9 @@ begin
         )
         select v_queues || array_agg(distinct queue) into v_queues from moved;
     end if;
+    if exists (select from pause p where p.expires_at <= v_now) then
+        v_queues := v_queues || end_pauses();
+    end if;
     return coalesce(v_queues, '{}');
 end $$;
 
@@ -77,7 +80,8 @@ declare
     v_due timestamptz := least(
         (select l.due_at from later l order by l.due_at limit 1),
         (select p.due_at from parked p order by p.due_at limit 1),
-        (select s.next_fire_at from schedule s order by s.next_fire_at limit 1)
+        (select s.next_fire_at from schedule s order by s.next_fire_at limit 1),
+        (select p.expires_at from pause p where p.expires_at is not null order by p.expires_at limit 1)
     );
 begin
     return case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - clock()) * 1000))::bigint end;

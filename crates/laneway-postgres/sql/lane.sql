@@ -75,8 +75,29 @@ begin
     having count(*) > 0;
 end $$;
 
--- Lets a halted lane go on. False when it was not halted.
-create or replace function resume_lane(p_queue text, p_key text) returns boolean
+-- The same by an operator, for the record.
+create or replace function set_lane_by(
+    p_who text, p_reason text, p_queue text, p_key text, p_limit int, p_interval_ms bigint, p_halts boolean
+) returns void
+language plpgsql
+set search_path from current
+as $$
+declare
+    v_before jsonb := lane_shown(p_queue, p_key);
+begin
+    perform set_lane(p_queue, p_key, p_limit, p_interval_ms, p_halts);
+    perform record_audit(p_who, p_reason, 'set_lane', format('lane %s/%s', p_queue, p_key), '{}', v_before, lane_shown(p_queue, p_key));
+end $$;
+
+create or replace function lane_shown(p_queue text, p_key text) returns jsonb
+language sql as $$
+    select jsonb_build_object('limit', nullif(l.lim, 2147483647), 'interval_ms', l.interval_ms, 'halts', l.halts)
+    from lane l
+    where l.id = lane_id(p_queue, p_key)
+$$;
+
+-- Lets a lane go on that a failure has halted. False when it was not halted. A pause of it stays.
+create or replace function resume_lane(p_who text, p_reason text, p_queue text, p_key text) returns boolean
 language plpgsql
 set search_path from current
 as $$
@@ -85,12 +106,15 @@ declare
     v_row  record;
 begin
     select l.lim, l.issued into v_row from lane l where l.id = v_lane for update;
-    delete from halt h where h.lane = v_lane;
+    delete from halt h where h.lane = v_lane and h.task_id <> 0;
     if not found then
         return false;
     end if;
-    perform mark_backlog(p_queue, p_key, v_lane, v_row.lim - v_row.issued);
-    perform hint(array[p_queue]);
+    perform record_audit(p_who, p_reason, 'resume_lane', format('lane %s/%s', p_queue, p_key), '{}', '{"halted": true}', '{"halted": false}');
+    if not exists (select from halt h where h.lane = v_lane) then
+        perform mark_backlog(p_queue, p_key, v_lane, v_row.lim - v_row.issued);
+        perform hint(array[p_queue]);
+    end if;
     return true;
 end $$;
 
@@ -101,32 +125,9 @@ set search_path from current
 as $$
     select
         l.lim, l.interval_ms, l.halts,
-        l.may_be_halted and exists (select from halt h where h.lane = l.id),
+        l.may_be_halted and exists (select from halt h where h.lane = l.id and h.task_id <> 0),
         (select count(*) from task t where t.queue = p_queue and t.lane = l.id),
         l.issued - (select count(*) from turn t where t.lane = l.id) - (select count(*) from parked p where p.lane = l.id)
     from lane l
     where l.id = lane_id(p_queue, p_key)
 $$;
-
-create or replace function pause_queue(p_queue text) returns boolean
-language plpgsql
-set search_path from current
-as $$
-begin
-    insert into queue (name, paused_at) values (p_queue, clock())
-    on conflict (name) do update set paused_at = excluded.paused_at where queue.paused_at is null;
-    return found;
-end $$;
-
-create or replace function resume_queue(p_queue text) returns boolean
-language plpgsql
-set search_path from current
-as $$
-declare
-    v_found boolean;
-begin
-    update queue q set paused_at = null where q.name = p_queue and q.paused_at is not null;
-    v_found := found;
-    perform hint(array[p_queue]);
-    return v_found;
-end $$;

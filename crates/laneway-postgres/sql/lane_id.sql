@@ -6,3 +6,12 @@ language sql immutable parallel safe as $$
         else coalesce(nullif(hashtextextended(p_key, hashtextextended(p_queue, 0)), 0), 1)
     end
 $$;
+
+-- The key of a lane that has tasks: the lane knows it, or the mark of its first task does.
+create or replace function lane_key_of(p_queue text, p_lane bigint) returns text
+language sql stable as $$
+    select coalesce(
+        (select l.key from lane l where l.id = p_lane),
+        (select m.key from mark m where m.queue = p_queue and m.lane = p_lane limit 1)
+    )
+$$;

@@ -5,7 +5,7 @@ select
     t.id, t.kind, t.queue, l.key as lane, t.priority, 'pending' as state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
     t.enqueued_at, null::timestamptz as due_at, null::timestamptz as started_at, null::timestamptz as ended_at, null::uuid as session,
     coalesce(t.payload, (select b.payload from body b where b.task_id = t.id)) as payload, t.extra, null::json as result,
-    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error, false as cancel_requested,
+    (select f.error from failure f where f.task_id = t.id order by f.at desc, f.attempt desc limit 1) as error, false as cancel_requested,
     t.lane as lane_id
 from task t
 left join lane l on l.id = t.lane;
@@ -15,7 +15,7 @@ select
     t.id, t.kind, t.queue, t.lane_key as lane, t.priority, 'later' as state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
     t.enqueued_at, t.due_at, null::timestamptz as started_at, null::timestamptz as ended_at, null::uuid as session,
     coalesce(t.payload, (select b.payload from body b where b.task_id = t.id)) as payload, t.extra, null::json as result,
-    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error, false as cancel_requested,
+    (select f.error from failure f where f.task_id = t.id order by f.at desc, f.attempt desc limit 1) as error, false as cancel_requested,
     t.lane as lane_id
 from later t;
 
@@ -25,7 +25,7 @@ select
     coalesce(t.max_attempts, 25::smallint) as max_attempts, coalesce(t.crashes, 0::smallint) as crashes, t.parent_id, coalesce(t.depth, 0::smallint) as depth,
     t.enqueued_at, null::timestamptz as due_at, l.claimed_at as started_at, null::timestamptz as ended_at, l.session,
     coalesce(t.payload, (select b.payload from body b where b.task_id = t.id)) as payload, t.extra, null::json as result,
-    (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1) as error,
+    (select f.error from failure f where f.task_id = t.id order by f.at desc, f.attempt desc limit 1) as error,
     exists (select from cancel_request c where c.task_id = t.id) as cancel_requested, coalesce(t.lane, 0) as lane_id
 from lease l
 cross join lateral unnest(l.task_ids, l.lanes, l.enqueued_ats, l.parent_ids, l.priorities, l.attempts, l.max_attempts, l.crashes, l.depths, l.kinds, l.payloads, l.extras)
@@ -35,9 +35,9 @@ where not exists (select from settled s where s.lease_id = l.id and t.id = any (
 
 create or replace view ended_view as
 select
-    t.id, t.kind, t.queue, n.key as lane, t.priority, t.state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
+    t.id, t.kind, t.queue, coalesce(n.key, t.lane_key) as lane, t.priority, t.state, t.attempt::int as attempt, t.max_attempts, t.crashes, t.parent_id, t.depth,
     t.enqueued_at, null::timestamptz as due_at, t.started_at, t.ended_at, null::uuid as session, t.payload, t.extra, t.result,
-    coalesce(t.error, (select f.error from failure f where f.task_id = t.id order by f.attempt desc limit 1)) as error, false as cancel_requested,
+    coalesce(t.error, (select f.error from failure f where f.task_id = t.id order by f.at desc, f.attempt desc limit 1)) as error, false as cancel_requested,
     t.lane as lane_id
 from ended t
 left join lane n on n.id = t.lane;

@@ -38,7 +38,7 @@ begin
         from lane l
         where l.issued = 0
           and not l.own
-          and not l.halts
+          and not l.may_be_halted
           and l.interval_ms = 0
           and l.used_at < clock() - interval '10 minutes'
         order by l.id

@@ -69,7 +69,8 @@ begin
       and e.parent_id is null
     group by e.queue, e.id >> 14;
 
-    insert into ended (id, lane, enqueued_at, started_at, ended_at, parent_id, priority, attempt, max_attempts, crashes, depth, state, queue, kind, payload, extra, result, error)
+    insert into ended (id, lane, enqueued_at, started_at, ended_at, parent_id, priority, attempt, max_attempts, crashes, depth, state, queue, kind, payload, extra, result, error,
+        lane_key)
     select
         e.id, e.lane, e.enqueued_at, e.started_at, p_now, e.parent_id, e.priority,
         -- Give-backs and crashes charge nothing, even when they are the end.
@@ -81,7 +82,8 @@ begin
             when e.verdict = 'failed' and e.outcome = 'crash' then 'the worker died 3 times while it ran this task'
             when e.verdict = 'cancelled' then coalesce(e.report, 'cancelled')
             else e.report
-        end
+        end,
+        case when e.lane <> 0 then lane_key_of(e.queue, e.lane) end
     from unnest(p_ends) e
     where e.verdict in ('completed', 'failed', 'cancelled')
       and (e.verdict <> 'completed' or e.result is not null or e.attempt <> 0 or e.crashes <> 0 or e.parent_id is not null);

@@ -47,6 +47,7 @@ begin
         from unnest(p_queues) q
         where not exists (select from queue s where s.name = q and s.paused_at is not null)
     );
+    p_kinds := open_kinds(p_queues, p_kinds);
     return exists (select from task t where t.queue = any (p_queues) and t.lane = 0 and (p_kinds is null or t.kind = any (p_kinds)))
         or exists (
             select from turn u
@@ -67,5 +68,6 @@ begin
               )
         )
         or exists (select from later l where l.due_at <= clock())
-        or exists (select from parked p where p.due_at <= clock());
+        or exists (select from parked p where p.due_at <= clock())
+        or exists (select from pause p where p.expires_at <= clock());
 end $$;

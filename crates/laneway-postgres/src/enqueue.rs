@@ -177,7 +177,7 @@ fn repeat(error: StoreError, target: &str, callers: usize) -> Vec<Result<Enqueue
 }
 
 /// How a bulk is stored.
-pub(crate) struct Bulk<'a> {
+pub(crate) struct BulkEnqueue<'a> {
     pub schema: &'a str,
     pub target: &'a str,
     pub limits: &'a Limits,
@@ -185,7 +185,7 @@ pub(crate) struct Bulk<'a> {
     pub key_wait_ms: i32,
 }
 
-impl Bulk<'_> {
+impl BulkEnqueue<'_> {
     /// Stores all tasks or none, in one transaction.
     pub async fn enqueue(
         &self,

@@ -20,6 +20,7 @@
 //!
 //! Not here: when to claim, how long to back off, what to run (crate `laneway`).
 
+mod act;
 mod advance;
 mod bounds;
 mod connect;

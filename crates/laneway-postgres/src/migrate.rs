@@ -26,7 +26,8 @@ macro_rules! functions {
     ($($name:literal),*) => { &[$(include_str!(concat!("../sql/", $name, ".sql"))),*] };
 }
 
-const MIGRATIONS: &[Migration] = migrations!["0001_tables", "0002_unique_keys", "0003_schedules"];
+const MIGRATIONS: &[Migration] =
+    migrations!["0001_tables", "0002_unique_keys", "0003_schedules", "0006_operators"];
 
 /// The functions, each after those that it needs when it is created.
 const FUNCTIONS: &[&str] = functions![
@@ -50,6 +51,10 @@ const FUNCTIONS: &[&str] = functions![
     "advance",
     "cancel",
     "lane",
+    "audit",
+    "pause",
+    "act",
+    "bulk",
     "filter",
     "look",
     "list",

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use jiff::Timestamp;
 use laneway_core::validate::{self, PAGE_MAX};
 use laneway_core::{
-    Advance, Advanced, Cancel, Capacity, Counts, Enqueued, Fence, Fired, Hints, Kinds, LaneKey, LaneLimit,
-    LaneSettings, LaneView, Limits, Listing, Looked, NewTask, OnFailure, Orders, Page, QueueName, Ran,
-    Registration, Renewal, Renewed, Schedule, ScheduleName, ScheduleView, SessionId, Sleep, Store,
-    StoreError, Swept, TaskId, TaskView, WorkerView, check_bulk,
+    Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
+    Cancel, Capacity, Counts, Enqueued, Fence, Fired, Hints, Kinds, LaneKey, LaneSettings, LaneView, Limits,
+    Listing, Looked, NewBulk, NewTask, Orders, Page, Pausable, Pause, QueueName, Ran, Registration, Renewal,
+    Renewed, Schedule, ScheduleName, ScheduleView, SessionId, Sleep, Store, StoreError, Swept, TaskId,
+    TaskView, WorkerView, check_bulk,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
@@ -20,7 +22,7 @@ use tokio_postgres::{IsolationLevel, Row};
 use crate::advance::stored_name;
 use crate::bounds::Bounds;
 use crate::connect::Address;
-use crate::enqueue::{Bulk, Single, group_singles};
+use crate::enqueue::{BulkEnqueue, Single, group_singles};
 use crate::error::{translate, translate_pool};
 use crate::filter::WireFilter;
 use crate::listener::Listener;
@@ -145,7 +147,7 @@ impl PostgresStore {
     /// Stores tasks. If a key is just being taken by another transaction, this waits for it in a second try, together
     /// with few others, so that a key that is held for long does not use up the connections of this process.
     async fn enqueue_patiently(&self, tasks: &[NewTask]) -> Result<Vec<Enqueued>, StoreError> {
-        let mut bulk = Bulk {
+        let mut bulk = BulkEnqueue {
             schema: &self.schema,
             target: &self.target,
             limits: &self.limits,
@@ -407,27 +409,23 @@ impl Store for PostgresStore {
         }
     }
 
-    async fn set_lane(
+    async fn set_lane_by(
         &self,
+        actor: &Actor,
         queue: &QueueName,
         lane: &LaneKey,
         settings: LaneSettings,
     ) -> Result<(), StoreError> {
-        settings.check()?;
-        let call = "set_lane(p_queue => $1, p_key => $2, p_limit => $3, p_interval_ms => $4, p_halts => $5)";
-        let parameters: &[Parameter<'_>] = &[
-            (&queue.as_str(), Type::TEXT),
-            (&lane.as_str(), Type::TEXT),
-            (&settings.limit.map(LaneLimit::stored), Type::INT4),
-            (&settings.interval.map(|interval| interval.as_millis() as i64), Type::INT8),
-            (&settings.on_failure.map(|what| what == OnFailure::Halt), Type::BOOL),
-        ];
-        self.call("set a lane", call, parameters).await.map(drop)
+        self.change_lane(actor, (queue, lane), settings).await
     }
 
-    async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError> {
-        let parameters: &[Parameter<'_>] = &[(&queue.as_str(), Type::TEXT), (&lane.as_str(), Type::TEXT)];
-        Ok(self.call("resume a lane", "resume_lane(p_queue => $1, p_key => $2)", parameters).await?[0].get(0))
+    async fn resume_lane_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        lane: &LaneKey,
+    ) -> Result<bool, StoreError> {
+        self.end_halt(actor, queue, lane).await
     }
 
     async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError> {
@@ -436,14 +434,49 @@ impl Store for PostgresStore {
         Ok(rows.first().map(|row| look::lane_view(lane.clone(), row)))
     }
 
-    async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let parameters: &[Parameter<'_>] = &[(&queue.as_str(), Type::TEXT)];
-        Ok(self.call("pause a queue", "pause_queue(p_queue => $1)", parameters).await?[0].get(0))
+    async fn pause(
+        &self,
+        actor: &Actor,
+        what: &Pausable,
+        expires: Option<Duration>,
+    ) -> Result<bool, StoreError> {
+        self.begin_pause(actor, what, expires).await
     }
 
-    async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let parameters: &[Parameter<'_>] = &[(&queue.as_str(), Type::TEXT)];
-        Ok(self.call("resume a queue", "resume_queue(p_queue => $1)", parameters).await?[0].get(0))
+    async fn resume(&self, actor: &Actor, what: &Pausable) -> Result<bool, StoreError> {
+        self.end_pause(actor, what).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.list_pauses().await
+    }
+
+    async fn drain(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError> {
+        self.order_drain(actor, session.0).await
+    }
+
+    async fn act(&self, actor: &Actor, action: Action, tasks: &[TaskId]) -> Result<Vec<Acted>, StoreError> {
+        self.act_on(actor, action, tasks).await
+    }
+
+    async fn start_bulk(&self, actor: &Actor, bulk: NewBulk) -> Result<Bulk, StoreError> {
+        self.begin_bulk(actor, bulk).await
+    }
+
+    async fn bulk(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
+        self.view_bulk(id).await
+    }
+
+    async fn record_bulk_step(&self, step: BulkStep) -> Result<bool, StoreError> {
+        self.take_bulk_step(step).await
+    }
+
+    async fn set_bulk_state(&self, actor: &Actor, id: BulkId, state: BulkState) -> Result<bool, StoreError> {
+        self.change_bulk_state(actor, id, state).await
+    }
+
+    async fn audit(&self, page: AuditPage) -> Result<Vec<AuditEntry>, StoreError> {
+        self.list_audit(page).await
     }
 
     async fn fire_due(&self) -> Result<Fired, StoreError> {

@@ -9,6 +9,7 @@ use laneway_core::{
     Claim, Claimed, Json, LaneKey, LeaseId, LeaseRef, LeaseToken, QueueName, SessionId, Task, TaskId,
 };
 
+use crate::pause;
 use crate::pick::Picker;
 use crate::queue;
 use crate::row::{self, Sql, carried};
@@ -77,7 +78,8 @@ pub(crate) fn claim(
         if claim.max == 0 || !queue::is_open(step.db, queue)? {
             continue;
         }
-        let mut taken = Picker::new(step, claim, queue, number)?.pick(step, &mut leases)?;
+        let claim = pause::open_claim(step.db, queue, claim)?;
+        let mut taken = Picker::new(step, &claim, queue, number)?.pick(step, &mut leases)?;
         taken.sort_unstable_by_key(|(_, task)| (task.priority, task.id));
         claimed.extend(taken);
     }

@@ -2,8 +2,9 @@
 
 use rusqlite::{Connection, params};
 
-use laneway_core::{Kinds, QueueName};
+use laneway_core::{Claim, Kinds, QueueName};
 
+use crate::pause;
 use crate::queue;
 use crate::row::{self, Sql};
 
@@ -80,12 +81,16 @@ pub(crate) fn for_worker(
     kinds: &Kinds,
     now: i64,
 ) -> rusqlite::Result<bool> {
-    let kinds = match kinds {
-        Kinds::All => None,
-        Kinds::Only(kinds) => Some(row::json_array(kinds)),
-    };
+    if pause::is_expired(db, now)? {
+        return Ok(true);
+    }
     for name in queues {
         let Some(queue) = queue::find(db, name)? else { continue };
+        let claim = Claim { queue: name.clone(), max: 1, kinds: kinds.clone(), alone: vec![] };
+        let kinds = match &pause::open_claim(db, queue, &claim)?.kinds {
+            Kinds::All => None,
+            Kinds::Only(kinds) => Some(row::json_array(kinds)),
+        };
         if queue::is_open(db, queue)?
             && (db.any(CLAIMABLE_TASK, params![queue, kinds])?
                 || db.any(CLAIMABLE_TURN, params![queue, kinds])?

@@ -3,6 +3,7 @@
 use rusqlite::Connection;
 
 use crate::line;
+use crate::pause;
 use crate::row::{Sql, carried};
 use crate::turn::{self, End};
 use crate::writer::Step;
@@ -33,6 +34,8 @@ from (
     select min(until) from parked
     union all
     select min(next_fire_at) from schedule
+    union all
+    select min(expires_at) from pause where expires_at is not null
 )";
 
 /// Moves what is due into place, in the order in which it became due.
@@ -55,7 +58,8 @@ pub(crate) fn due(step: &mut Step<'_>) -> rusqlite::Result<()> {
             lanes.push(lane);
         }
     }
-    line::refresh_all(step, lanes)
+    line::refresh_all(step, lanes)?;
+    pause::end_expired(step)
 }
 
 /// When the next task or lane is due or the next schedule fires, in any queue.

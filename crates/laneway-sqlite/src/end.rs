@@ -117,10 +117,12 @@ where id = ?1";
 macro_rules! end_from {
     ($table:literal) => {
         concat!(
-            "insert into ended (id, state, ended_at, result, ",
+            "insert into ended (id, state, ended_at, result, lane_key, ",
             carried!(),
             ") ",
-            "select id, ?2, ?3, ?4, ",
+            "select id, ?2, ?3, ?4, (select key from lane where lane.id = ",
+            $table,
+            ".lane), ",
             carried!(),
             " from ",
             $table,
@@ -259,7 +261,8 @@ pub(crate) fn charge(step: &Step<'_>, id: i64, charge: Charge) -> rusqlite::Resu
     Ok(())
 }
 
-fn leave(step: &Step<'_>, from: Table, id: i64) -> rusqlite::Result<()> {
+/// Removes a task from the table that it leaves.
+pub(crate) fn leave(step: &Step<'_>, from: Table, id: i64) -> rusqlite::Result<()> {
     match from {
         Table::Task => step.db.run("delete from task where id = ?1", [id])?,
         Table::Later => step.db.run("delete from later where id = ?1", [id])?,

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
+use serde_json::{Value, json};
 
-use laneway_core::{LaneKey, LaneLimit, LaneSettings, LaneView, OnFailure, QueueName};
+use laneway_core::{Actor, LaneKey, LaneLimit, LaneSettings, LaneView, OnFailure, QueueName};
 
+use crate::audit::{self, Record};
 use crate::clock::micros;
 use crate::line;
 use crate::queue;
@@ -27,6 +29,8 @@ where id = ?1";
 const SET_HALTS: &str = "update lane set halts = ?2 where id = ?1";
 const HALT: &str = "update lane set halted = 1 where id = ?1 and halts = 1";
 const RESUME: &str = "update lane set halted = 0 where id = ?1 and halted = 1";
+
+const SHOWN: &str = "select lim, interval_us, halts from lane where id = ?1";
 
 const VIEW: &str = "
 select lim,
@@ -51,15 +55,33 @@ pub(crate) fn find_or_make(db: &Connection, queue: i64, key: &LaneKey) -> rusqli
     }
 }
 
-/// Changes what `settings` names, and lets the line follow.
+/// Changes what `settings` names, lets the line follow, and records it.
 pub(crate) fn set(
     step: &mut Step<'_>,
-    queue: &QueueName,
-    key: &LaneKey,
+    actor: &Actor,
+    (queue, key): (&QueueName, &LaneKey),
     settings: &LaneSettings,
 ) -> rusqlite::Result<()> {
+    let subject = format!("lane {queue}/{key}");
     let queue = queue::find_or_make(step.db, queue)?;
+    let before = match find(step.db, queue, key)? {
+        Some(lane) => step.db.first(SHOWN, [lane], shown)?,
+        None => None,
+    };
     let lane = find_or_make(step.db, queue, key)?;
+    change(step, lane, settings)?;
+    let after = step.db.first(SHOWN, [lane], shown)?;
+    audit::record(step, actor, Record { action: "set_lane", subject, tasks: &[], before, after })
+}
+
+fn shown(row: &Row<'_>) -> rusqlite::Result<Value> {
+    let limit = LaneLimit::from_stored(row.get(0)?);
+    let limit = (limit != LaneLimit::UNLIMITED).then(|| limit.stored());
+    let (interval_us, halts): (i64, bool) = (row.get(1)?, row.get(2)?);
+    Ok(json!({"limit": limit, "interval_ms": interval_us / 1000, "halts": halts}))
+}
+
+fn change(step: &mut Step<'_>, lane: i64, settings: &LaneSettings) -> rusqlite::Result<()> {
     if let Some(limit) = settings.limit {
         step.db.run(OWN_LIMIT, [lane])?;
         let mut row = turn::lane_row(step, lane)?;
@@ -82,12 +104,20 @@ pub(crate) fn halt_if_told(step: &Step<'_>, lane: i64) -> rusqlite::Result<()> {
 }
 
 /// Lets a halted lane go on. False when it was not halted.
-pub(crate) fn resume(step: &mut Step<'_>, queue: &QueueName, key: &LaneKey) -> rusqlite::Result<bool> {
+pub(crate) fn resume(
+    step: &mut Step<'_>,
+    actor: &Actor,
+    queue: &QueueName,
+    key: &LaneKey,
+) -> rusqlite::Result<bool> {
+    let subject = format!("lane {queue}/{key}");
     let Some(queue) = queue::find(step.db, queue)? else { return Ok(false) };
     let Some(lane) = find(step.db, queue, key)? else { return Ok(false) };
     let was_halted = step.db.run(RESUME, [lane])? > 0;
     if was_halted {
         line::refresh(step, lane)?;
+        let (before, after) = (Some(json!({"halted": true})), Some(json!({"halted": false})));
+        audit::record(step, actor, Record { action: "resume_lane", subject, tasks: &[], before, after })?;
     }
     Ok(was_halted)
 }

@@ -15,7 +15,10 @@
 //!
 //! Not here: when to claim, how long to back off, what to run.
 
+mod act;
 mod advance;
+mod audit;
+mod bulk;
 mod cancel;
 mod claim;
 mod claimable;
@@ -33,6 +36,7 @@ mod look;
 mod maintain;
 mod migrate;
 mod options;
+mod pause;
 mod pick;
 mod queue;
 mod reader;

@@ -64,7 +64,8 @@ macro_rules! ended {
             "select id, ",
             carried!(),
             ", ",
-            names!(),
+            "(select name from queue where queue.id = at.queue), ",
+            "coalesce((select key from lane where lane.id = at.lane), lane_key)",
             ", state, null, ended_at, null, 0, result from ended as at ",
             $rest
         )

@@ -23,6 +23,7 @@ where id in (
       and interval_us = 0
       and halts = 0
       and halted = 0
+      and paused = 0
       and not exists (select 1 from task where task.queue = lane.queue and task.lane = lane.id)
       and id not in (select lane from later)
       and id not in (select lane from leased)

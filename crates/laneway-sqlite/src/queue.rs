@@ -29,15 +29,7 @@ pub(crate) fn is_open(db: &Connection, queue: i64) -> rusqlite::Result<bool> {
     db.any("select 1 from queue where id = ?1 and paused = 0", [queue])
 }
 
-/// Stops claims from a queue. False when it was paused before.
-pub(crate) fn pause(step: &Step<'_>, name: &QueueName) -> rusqlite::Result<bool> {
-    let queue = find_or_make(step.db, name)?;
-    Ok(step.db.run(SET_PAUSED, params![queue, true])? > 0)
-}
-
-/// Lets a queue go on. False when it was not paused.
-pub(crate) fn resume(step: &mut Step<'_>, name: &QueueName) -> rusqlite::Result<bool> {
-    let Some(queue) = find(step.db, name)? else { return Ok(false) };
-    step.news.runnable(queue);
-    Ok(step.db.run(SET_PAUSED, params![queue, false])? > 0)
+/// Stops claims from a queue, or lets it go on.
+pub(crate) fn set_paused(step: &Step<'_>, queue: i64, paused: bool) -> rusqlite::Result<()> {
+    step.db.run(SET_PAUSED, params![queue, paused]).map(|_| ())
 }

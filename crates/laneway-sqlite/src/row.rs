@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 use uuid::Uuid;
 
-use laneway_core::{Json, Kind, Kinds, LaneKey, QueueName, SessionId, TaskId, TaskOptions};
+use laneway_core::{Actor, ActorName, Json, Kind, Kinds, LaneKey, QueueName, SessionId, TaskId, TaskOptions};
 
 use crate::error::unreadable;
 
@@ -103,6 +103,10 @@ pub(crate) fn queue_name(text: String) -> rusqlite::Result<QueueName> {
 
 pub(crate) fn lane_key(text: String) -> rusqlite::Result<LaneKey> {
     LaneKey::new(text).map_err(unreadable)
+}
+
+pub(crate) fn actor(who: String, reason: Option<String>) -> rusqlite::Result<Actor> {
+    Ok(Actor { who: ActorName::new(who).map_err(unreadable)?, reason })
 }
 
 pub(crate) fn options(text: Option<&str>) -> rusqlite::Result<TaskOptions> {

@@ -2,25 +2,27 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tempfile::TempDir;
 
 use laneway_core::{
-    Advance, Advanced, Cancel, Counts, Enqueued, Fence, Fired, HintSender, Hints, Kinds, LaneKey,
-    LaneSettings, LaneView, Limits, Listing, NewTask, Page, QueueName, Ran, Registration, Renewal, Renewed,
+    Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
+    Cancel, Counts, Enqueued, Fence, Fired, HintSender, Hints, Kinds, LaneKey, LaneSettings, LaneView,
+    Limits, Listing, NewBulk, NewTask, Page, Pausable, Pause, QueueName, Ran, Registration, Renewal, Renewed,
     Schedule, ScheduleName, ScheduleView, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView,
-    WorkerView, check_bulk, validate,
+    WorkerView, check_act, check_bulk, check_pause, validate,
 };
 
 use crate::clock::Clock;
 use crate::error::store_error;
 use crate::options::SqliteOptions;
 use crate::reader::Readers;
-use crate::writer::Writer;
+use crate::writer::{Step, Writer};
 use crate::{
-    advance, cancel, claimable, enqueue, file, lane, list, look, maintain, queue, renew, schedule, sweep,
-    unique, verify,
+    act, advance, audit, bulk, cancel, claimable, enqueue, file, lane, list, look, maintain, pause, renew,
+    schedule, sweep, unique, verify,
 };
 
 /// A store in one SQLite file.
@@ -207,20 +209,27 @@ impl Store for SqliteStore {
         self.writer.write("cancel", move |step| cancel::cancel(step, task)).await
     }
 
-    async fn set_lane(
+    async fn set_lane_by(
         &self,
+        actor: &Actor,
         queue: &QueueName,
         lane: &LaneKey,
         settings: LaneSettings,
     ) -> Result<(), StoreError> {
         settings.check()?;
-        let (queue, lane) = (queue.clone(), lane.clone());
-        self.writer.write("change a lane", move |step| lane::set(step, &queue, &lane, &settings)).await
+        let (actor, queue, lane) = (actor.clone(), queue.clone(), lane.clone());
+        let change = move |step: &mut Step<'_>| lane::set(step, &actor, (&queue, &lane), &settings);
+        self.writer.write("change a lane", change).await
     }
 
-    async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError> {
-        let (queue, lane) = (queue.clone(), lane.clone());
-        self.writer.write("resume a lane", move |step| lane::resume(step, &queue, &lane)).await
+    async fn resume_lane_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        lane: &LaneKey,
+    ) -> Result<bool, StoreError> {
+        let (actor, queue, lane) = (actor.clone(), queue.clone(), lane.clone());
+        self.writer.write("resume a lane", move |step| lane::resume(step, &actor, &queue, &lane)).await
     }
 
     async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError> {
@@ -228,14 +237,60 @@ impl Store for SqliteStore {
         self.readers.look("look at a lane", move |db| lane::view(db, &queue, &lane)).await
     }
 
-    async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let queue = queue.clone();
-        self.writer.write("pause a queue", move |step| queue::pause(step, &queue)).await
+    async fn pause(
+        &self,
+        actor: &Actor,
+        what: &Pausable,
+        expires: Option<Duration>,
+    ) -> Result<bool, StoreError> {
+        check_pause(expires)?;
+        let (actor, what) = (actor.clone(), what.clone());
+        self.writer.write("pause", move |step| pause::pause(step, &actor, &what, expires)).await
     }
 
-    async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let queue = queue.clone();
-        self.writer.write("resume a queue", move |step| queue::resume(step, &queue)).await
+    async fn resume(&self, actor: &Actor, what: &Pausable) -> Result<bool, StoreError> {
+        let (actor, what) = (actor.clone(), what.clone());
+        self.writer.write("resume", move |step| pause::resume(step, &actor, &what)).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.readers.look("list pauses", pause::list).await
+    }
+
+    async fn drain(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError> {
+        let actor = actor.clone();
+        self.writer.write("drain a worker", move |step| pause::drain(step, &actor, session)).await
+    }
+
+    async fn act(&self, actor: &Actor, action: Action, tasks: &[TaskId]) -> Result<Vec<Acted>, StoreError> {
+        check_act(action, tasks)?;
+        let (actor, tasks) = (actor.clone(), tasks.to_vec());
+        let act = move |step: &mut Step<'_>| act::act(step, &actor, action, &tasks, step.now);
+        self.writer.write("act on tasks", act).await
+    }
+
+    async fn start_bulk(&self, actor: &Actor, bulk: NewBulk) -> Result<Bulk, StoreError> {
+        bulk.check()?;
+        let actor = actor.clone();
+        self.writer.write("start a bulk", move |step| bulk::start(step, &actor, &bulk)).await
+    }
+
+    async fn bulk(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
+        self.readers.look("look at a bulk", move |db| bulk::view(db, id)).await
+    }
+
+    async fn record_bulk_step(&self, taken: BulkStep) -> Result<bool, StoreError> {
+        self.writer.write("take a step of a bulk", move |step| bulk::take_step(step, &taken)).await
+    }
+
+    async fn set_bulk_state(&self, actor: &Actor, id: BulkId, state: BulkState) -> Result<bool, StoreError> {
+        let actor = actor.clone();
+        self.writer.write("change a bulk", move |step| bulk::set_state(step, &actor, id, state)).await
+    }
+
+    async fn audit(&self, page: AuditPage) -> Result<Vec<AuditEntry>, StoreError> {
+        page.check()?;
+        self.readers.look("read the audit", move |db| audit::list(db, page)).await
     }
 
     async fn fire_due(&self) -> Result<Fired, StoreError> {

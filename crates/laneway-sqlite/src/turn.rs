@@ -27,6 +27,7 @@ pub(crate) struct LaneRow {
     pub(crate) issued: i64,
     pub(crate) interval_us: i64,
     pub(crate) next_start: Option<i64>,
+    /// By a failure, or because it is paused.
     pub(crate) halted: bool,
 }
 
@@ -58,7 +59,7 @@ select id,
        issued,
        interval_us,
        next_start,
-       halted
+       halted or paused
 from lane
 where id = ?1";
 

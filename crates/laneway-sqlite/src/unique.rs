@@ -7,7 +7,7 @@ use rusqlite::params;
 
 use laneway_core::{
     Code, Effect, Enqueued, InvalidInput, Json, KeyScope, Limits, NewTask, OnConflict, StoreError, TaskId,
-    TaskOptions, Unique, content_hash,
+    TaskOptions, Unique, UniqueKey, content_hash,
 };
 
 use crate::clock::micros;
@@ -146,6 +146,22 @@ pub(crate) fn release_ended(step: &Step<'_>, id: i64) -> rusqlite::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Takes the key of a task that starts anew, and returns who holds it: the task itself, or another one.
+pub(crate) fn take_again(
+    step: &Step<'_>,
+    queue: i64,
+    kind: &str,
+    key: &UniqueKey,
+    id: i64,
+) -> rusqlite::Result<i64> {
+    let scope = KeyScope::WhileOpen.stored();
+    step.db.run(DELETE_EXPIRED, params![queue, kind, key.as_str(), step.now])?;
+    // Hashes are compared for idempotency keys only.
+    step.db.run(TAKE, params![queue, kind, key.as_str(), id, scope, None::<i64>, 0])?;
+    let holder = step.db.first(HOLDER, params![queue, kind, key.as_str()], |row| row.get(0))?;
+    Ok(holder.unwrap_or(id))
 }
 
 /// Removes keys whose time is over.

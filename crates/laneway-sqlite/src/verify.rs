@@ -52,6 +52,7 @@ select format('lane %d has runnable tasks and no turn for them (%d of %d issued)
 from lane
 where exists (select 1 from task where task.queue = lane.queue and task.lane = lane.id)
   and halted = 0
+  and paused = 0
   and not exists (select 1 from turn where turn.lane = lane.id and turn.priority is not null)
   and not exists (select 1 from parked where parked.lane = lane.id)
   and issued - (select count(*) from turn where turn.lane = lane.id) < lim";
@@ -62,7 +63,7 @@ from (
     select turn.*,
            case
                when lane.id is null then 'its lane does not exist'
-               when lane.halted = 1 and turn.priority is not null then 'its lane is halted'
+               when (lane.halted or lane.paused) and turn.priority is not null then 'its lane is halted'
                when turn.task_id is not null
                    and not exists (select 1 from task where task.id = turn.task_id) then 'its task is gone'
                when turn.priority is not null

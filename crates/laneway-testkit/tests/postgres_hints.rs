@@ -341,7 +341,7 @@ impl Producer {
             Self::ResumeQueue => {
                 fixture.store.pause_queue(&default).await.unwrap();
                 fixture.given(a_task()).await;
-                "select laneway.resume_queue('default')".into()
+                "select laneway.resume('ann', null, 'queue', 'default', '')".into()
             }
             Self::ResumeLane => {
                 let halting = LaneSettings { on_failure: Some(OnFailure::Halt), ..Default::default() };
@@ -349,7 +349,7 @@ impl Producer {
                 let (mut busy, claimed) = busy_with_two_in_a_lane().await;
                 busy.settle(&claimed, failed()).await;
                 busy.claim(1).await;
-                "select laneway.resume_lane('default', 'a')".into()
+                "select laneway.resume_lane('ann', null, 'default', 'a')".into()
             }
             Self::RaiseLimit => {
                 let _running = busy_with_two_in_a_lane().await;

@@ -7,6 +7,7 @@
 //! The functions have no further documentation: their names are it.
 #![allow(missing_docs)]
 
+pub mod act;
 pub mod cancel;
 pub mod claim;
 pub mod enqueue;
@@ -341,6 +342,40 @@ macro_rules! store_suite {
                 an_idempotency_key_with_other_content_is_a_conflict,
                 of_many_concurrent_enqueues_of_one_key_one_is_stored,
                 keys_that_are_not_valid_are_refused,
+            }
+            act {
+                an_action_answers_for_each_task,
+                a_failed_task_that_is_retried_starts_anew,
+                a_retried_task_has_all_its_attempts_again,
+                a_cancelled_task_can_be_retried_and_others_can_not,
+                a_retried_task_goes_back_into_its_lane,
+                a_retried_task_finds_its_lane_when_that_is_long_gone,
+                a_retried_task_takes_its_key_again_if_nobody_holds_it,
+                a_task_is_snoozed_until_its_time,
+                a_snoozed_task_in_back_off_keeps_its_turn,
+                only_a_task_that_waits_is_snoozed_or_gets_another_priority,
+                a_deleted_task_is_gone,
+                a_running_task_and_a_plain_success_are_not_deleted,
+                a_task_with_another_priority_goes_where_it_belongs,
+                a_paused_kind_is_not_claimed,
+                a_paused_kind_holds_up_an_ordered_lane_and_is_passed_over_in_a_wider_one,
+                a_paused_lane_starts_nothing,
+                a_lane_can_be_paused_before_anybody_knows_it,
+                a_lane_that_is_halted_and_paused_needs_both_to_be_ended,
+                a_pause_ends_by_itself,
+                pausing_again_changes_how_long,
+                pauses_are_listed_with_who_and_why,
+                a_worker_is_told_to_drain,
+                a_bulk_acts_on_all_that_its_filter_means_step_by_step,
+                a_dry_run_counts_and_does_nothing,
+                a_bulk_can_be_stopped_and_goes_on_where_it_was,
+                a_bulk_leaves_alone_what_came_after_it,
+                of_two_who_take_the_same_step_one_does,
+                a_bulk_meets_tasks_in_every_place_and_ends,
+                every_action_leaves_one_row_that_says_who_and_what,
+                the_audit_is_read_page_by_page,
+                a_bulk_is_recorded_with_its_steps,
+                actions_that_are_not_valid_are_refused,
             }
             refusals {
                 a_payload_over_one_mebibyte,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use laneway::core::*;
@@ -224,24 +225,72 @@ impl Store for Probe {
         self.count("cancel")?.cancel(task).await
     }
 
-    async fn set_lane(&self, queue: &QueueName, lane: &LaneKey, to: LaneSettings) -> Result<(), StoreError> {
-        self.count("set_lane")?.set_lane(queue, lane, to).await
+    async fn set_lane_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        lane: &LaneKey,
+        to: LaneSettings,
+    ) -> Result<(), StoreError> {
+        self.count("set_lane_by")?.set_lane_by(actor, queue, lane, to).await
     }
 
-    async fn resume_lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<bool, StoreError> {
-        self.count("resume_lane")?.resume_lane(queue, lane).await
+    async fn resume_lane_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        lane: &LaneKey,
+    ) -> Result<bool, StoreError> {
+        self.count("resume_lane_by")?.resume_lane_by(actor, queue, lane).await
     }
 
     async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError> {
         self.count("lane")?.lane(queue, lane).await
     }
 
-    async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        self.count("pause_queue")?.pause_queue(queue).await
+    async fn pause(
+        &self,
+        actor: &Actor,
+        what: &Pausable,
+        expires: Option<Duration>,
+    ) -> Result<bool, StoreError> {
+        self.count("pause")?.pause(actor, what, expires).await
     }
 
-    async fn resume_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        self.count("resume_queue")?.resume_queue(queue).await
+    async fn resume(&self, actor: &Actor, what: &Pausable) -> Result<bool, StoreError> {
+        self.count("resume")?.resume(actor, what).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.count("pauses")?.pauses().await
+    }
+
+    async fn drain(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError> {
+        self.count("drain")?.drain(actor, session).await
+    }
+
+    async fn act(&self, actor: &Actor, action: Action, tasks: &[TaskId]) -> Result<Vec<Acted>, StoreError> {
+        self.count("act")?.act(actor, action, tasks).await
+    }
+
+    async fn start_bulk(&self, actor: &Actor, bulk: NewBulk) -> Result<Bulk, StoreError> {
+        self.count("start_bulk")?.start_bulk(actor, bulk).await
+    }
+
+    async fn bulk(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
+        self.count("bulk")?.bulk(id).await
+    }
+
+    async fn record_bulk_step(&self, step: BulkStep) -> Result<bool, StoreError> {
+        self.count("record_bulk_step")?.record_bulk_step(step).await
+    }
+
+    async fn set_bulk_state(&self, actor: &Actor, id: BulkId, state: BulkState) -> Result<bool, StoreError> {
+        self.count("set_bulk_state")?.set_bulk_state(actor, id, state).await
+    }
+
+    async fn audit(&self, page: AuditPage) -> Result<Vec<AuditEntry>, StoreError> {
+        self.count("audit")?.audit(page).await
     }
 
     async fn fire_due(&self) -> Result<Fired, StoreError> {

@@ -1,0 +1,257 @@
+-- What operators do to tasks, one by one. Each function locks its task where it is, and skips it when somebody else holds it.
+-- Results: done, requested; or why not: not_found, ended_ and the state, open, running, same, key_ and the holder, plain, busy.
+-- `was` and `is` go into the audit.
+
+-- Lets a task that has failed or was cancelled start anew, under its id and with all its attempts.
+create or replace function retry_task(p_task bigint, out result text, out was jsonb, out "is" jsonb)
+language plpgsql as $$
+declare
+    v_row    ended;
+    v_holder bigint;
+    v_size   int;
+begin
+    select e.* into v_row from ended e where e.id = p_task for update skip locked;
+    if not found then
+        result := why_not(p_task, 'open');
+        return;
+    elsif v_row.state = 'completed' then
+        result := 'ended_completed';
+        return;
+    end if;
+    if v_row.extra->'unique'->>'scope' = 'while_open' then
+        v_holder := take_key_again(v_row.queue, v_row.kind, v_row.extra->'unique'->>'key', p_task);
+        if v_holder <> p_task then
+            result := 'key_' || v_holder;
+            return;
+        end if;
+    end if;
+    delete from ended e where e.id = p_task;
+    if v_row.error is not null then
+        insert into failure (task_id, attempt, at, error) values (p_task, v_row.attempt, v_row.ended_at, v_row.error);
+    end if;
+    v_size := octet_length(v_row.payload::text);
+    if v_size >= 1000 then
+        insert into body (task_id, payload) values (p_task, v_row.payload);
+    end if;
+    insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra)
+    values (p_task, v_row.lane, v_row.enqueued_at, clock(), v_row.parent_id, v_size, v_row.priority, v_row.max_attempts, v_row.depth, v_row.queue,
+        v_row.kind, case when v_size < 1000 then v_row.payload end, v_row.extra);
+    if v_row.lane <> 0 then
+        insert into mark (lane, n, priority, slowest, queue, key)
+        values (v_row.lane, 1, v_row.priority, v_row.priority, v_row.queue, coalesce(lane_key_of(v_row.queue, v_row.lane), v_row.lane_key));
+    end if;
+    perform hint(array[v_row.queue]);
+    result := 'done';
+    was := to_jsonb(v_row.state);
+    "is" := '"pending"';
+end $$;
+
+-- Takes the key of a task that starts anew. Returns the holder: the task itself, or another one.
+create or replace function take_key_again(p_queue text, p_kind text, p_key text, p_task bigint) returns bigint
+language plpgsql as $$
+declare
+    v_holder bigint;
+begin
+    loop
+        insert into unique_key (queue, kind, key, task_id, scope, hash)
+        values (p_queue, p_kind, p_key, p_task, 'while_open', 0)   -- hashes are compared for idempotency keys only
+        on conflict (queue, kind, key) do nothing;
+        select k.task_id into v_holder from unique_key k where k.queue = p_queue and k.kind = p_kind and k.key = p_key;
+        if found then
+            return v_holder;
+        end if;
+    end loop;
+end $$;
+
+-- Removes a task that does not run, and what is kept of it.
+create or replace function delete_task(p_task bigint, out result text, out was jsonb, out "is" jsonb)
+language plpgsql as $$
+declare
+    v_task  task;
+    v_later later;
+    v_state text;
+begin
+    perform from task t where t.id = p_task for update skip locked;
+    if found then
+        delete from task t where t.id = p_task returning t.* into v_task;
+        was := '"pending"';
+        perform release_keys(array[p_task], array[v_task.queue], array[v_task.kind], array[v_task.extra], false);
+    else
+        perform from later l where l.id = p_task for update skip locked;
+        if found then
+            delete from later l where l.id = p_task returning l.* into v_later;
+            was := '"later"';
+            perform release_keys(array[p_task], array[v_later.queue], array[v_later.kind], array[v_later.extra], false);
+        else
+            select e.state into v_state from ended e where e.id = p_task for update skip locked;
+            if not found then
+                result := why_not(p_task, 'busy');
+                result := case when result = 'ended_completed' then 'plain' when result like 'ended%' then 'busy' else result end;
+                return;
+            end if;
+            delete from ended e where e.id = p_task;
+            was := to_jsonb(v_state);
+        end if;
+    end if;
+    delete from body b where b.task_id = p_task;
+    delete from failure f where f.task_id = p_task;
+    if v_later.holds_turn then
+        perform put_back(array[v_later.queue], array[v_later.lane], array[v_later.priority]);
+        perform hint(array[v_later.queue]);
+    end if;
+    result := 'done';
+end $$;
+
+-- Puts a task that waits off. In an ordered lane one that is in back-off keeps its turn; one that waits for its turn lets others pass.
+create or replace function snooze_task(p_task bigint, p_due timestamptz, out result text, out was jsonb, out "is" jsonb)
+language plpgsql as $$
+declare
+    v_task  task;
+    v_later later;
+begin
+    perform from task t where t.id = p_task for update skip locked;
+    if found then
+        delete from task t where t.id = p_task returning t.* into v_task;
+        insert into later (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra,
+            due_at, lane_key)
+        values (v_task.id, v_task.lane, v_task.enqueued_at, v_task.ready_at, v_task.parent_id, v_task.size, v_task.priority, v_task.attempt,
+            v_task.max_attempts, v_task.crashes, v_task.depth, v_task.queue, v_task.kind, v_task.payload, v_task.extra,
+            p_due, case when v_task.lane <> 0 then lane_key_of(v_task.queue, v_task.lane) end);
+        was := '"pending"';
+    else
+        perform from later l where l.id = p_task for update skip locked;
+        if not found then
+            result := why_not(p_task, 'busy');
+            return;
+        end if;
+        select l.* into v_later from later l where l.id = p_task;
+        if v_later.due_at = p_due then
+            result := 'same';
+            return;
+        end if;
+        was := to_jsonb(v_later.due_at);
+        v_later.due_at := p_due;
+        delete from later l where l.id = p_task;
+        insert into later select v_later.*;
+    end if;
+    perform hint(array[coalesce(v_task.queue, v_later.queue)]);
+    result := 'done';
+    "is" := to_jsonb(p_due);
+end $$;
+
+-- Gives a task that waits another priority. In a lane a mark moves a turn up, as for a new task; a turn that is bound to it goes with it.
+create or replace function set_priority_of_task(p_task bigint, p_priority smallint, out result text, out was jsonb, out "is" jsonb)
+language plpgsql as $$
+declare
+    v_task  task;
+    v_later later;
+    v_turn  record;
+begin
+    select t.* into v_task from task t where t.id = p_task for update skip locked;
+    if not found then
+        select l.* into v_later from later l where l.id = p_task for update skip locked;
+        if not found then
+            result := why_not(p_task, 'busy');
+            return;
+        end if;
+    end if;
+    if coalesce(v_task.priority, v_later.priority) = p_priority then
+        result := 'same';
+        return;
+    end if;
+    was := to_jsonb(coalesce(v_task.priority, v_later.priority));
+    if v_later.id is not null then
+        delete from later l where l.id = p_task;
+        v_later.priority := p_priority;
+        insert into later select v_later.*;
+    else
+        delete from task t where t.id = p_task;
+        v_task.priority := p_priority;
+        insert into task select v_task.*;
+        if v_task.lane <> 0 then
+            insert into mark (lane, n, priority, slowest, queue, key)
+            values (v_task.lane, 1, p_priority, greatest(p_priority, (was::text)::smallint), v_task.queue, lane_key_of(v_task.queue, v_task.lane));
+            for v_turn in
+                select t.queue, t.priority, t.seq, t.lane from turn t where t.lane = v_task.lane and t.task_id = p_task for update skip locked
+            loop
+                delete from turn t where t.lane = v_turn.lane and t.task_id = p_task and t.priority = v_turn.priority and t.seq = v_turn.seq;
+                insert into turn (queue, priority, seq, lane, task_id) values (v_turn.queue, p_priority, v_turn.seq, v_turn.lane, p_task);
+            end loop;
+        end if;
+    end if;
+    perform hint(array[coalesce(v_task.queue, v_later.queue)]);
+    result := 'done';
+    "is" := to_jsonb(p_priority);
+end $$;
+
+-- Why a task was not found where it would have been of use. p_open: what to say when it has not ended and does not run.
+create or replace function why_not(p_task bigint, p_open text) returns text
+language plpgsql as $$
+declare
+    v_found record;
+begin
+    select f.place, f.state into v_found from find_task(p_task) f;
+    return case
+        when v_found.place is null then 'not_found'
+        when v_found.place = 'ended' and p_open = 'open' and v_found.state <> 'completed' then 'busy'
+        when v_found.place = 'ended' then 'ended_' || v_found.state
+        when v_found.place = 'lease' and p_open <> 'open' then 'running'
+        else p_open
+    end;
+end $$;
+
+-- Does p_action to each of p_tasks, and records it. Results in the order of p_tasks.
+create or replace function act(
+    p_who text, p_reason text, p_action text, p_tasks bigint[], p_delay_ms bigint, p_priority smallint, p_now timestamptz default null, out results text[]
+)
+language plpgsql
+set search_path from current
+set lock_timeout = '2s'
+as $$
+declare
+    v_due   timestamptz := coalesce(p_now, clock()) + p_delay_ms * interval '1 millisecond';
+    v_item  record;
+    v_did   record;
+    v_tasks bigint[] := '{}';
+    v_was   jsonb[] := '{}';
+    v_is    jsonb[] := '{}';
+begin
+    results := array_fill(null::text, array[cardinality(p_tasks)]);
+    for v_item in
+        select u.place, u.task
+        from unnest(p_tasks) with ordinality u(task, place)
+        order by u.task, u.place
+    loop
+        case p_action
+        when 'cancel' then select * into v_did from cancel_task(v_item.task);
+        when 'retry' then select * into v_did from retry_task(v_item.task);
+        when 'delete' then select * into v_did from delete_task(v_item.task);
+        when 'snooze' then select * into v_did from snooze_task(v_item.task, v_due);
+        else select * into v_did from set_priority_of_task(v_item.task, p_priority);
+        end case;
+        results[v_item.place] := v_did.result;
+        if v_did.result in ('done', 'requested') then
+            v_tasks := v_tasks || v_item.task;
+            v_was := v_was || coalesce(v_did.was, 'null');
+            v_is := v_is || coalesce(v_did."is", 'null');
+        end if;
+    end loop;
+    if v_tasks <> '{}' then
+        perform record_audit(p_who, p_reason, p_action, case when cardinality(v_tasks) = 1 then 'task ' || v_tasks[1] else cardinality(v_tasks) || ' tasks' end,
+            v_tasks, (select jsonb_object_agg(u.id, u.was) from unnest(v_tasks, v_was) u(id, was)),
+            (select jsonb_object_agg(u.id, u."is") from unnest(v_tasks, v_is) u(id, "is")));
+    end if;
+end $$;
+
+-- cancel() for an operator.
+create or replace function cancel_task(p_task bigint, out result text, out was jsonb, out "is" jsonb)
+language plpgsql as $$
+declare
+    v_found record;
+begin
+    select f.place into v_found from find_task(p_task) f;
+    was := to_jsonb(case v_found.place when 'task' then 'pending' when 'lease' then 'leased' else v_found.place end);
+    result := cancel(p_task);
+    "is" := to_jsonb(case result when 'cancelled' then 'cancelled' when 'requested' then 'cancel requested' end);
+    result := case result when 'cancelled' then 'done' else result end;
+end $$;
