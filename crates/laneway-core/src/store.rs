@@ -172,8 +172,8 @@ pub trait Store: Send + Sync + 'static {
     /// Tells a worker to take nothing new. False when it is not known, or was told before.
     async fn drain(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError>;
 
-    /// Does something to up to 1,000 tasks, and answers per task. Waits for nobody: a task that another transaction holds
-    /// is skipped.
+    /// Does something to up to 1,000 tasks, and answers per task. A task that another transaction holds is skipped; only a
+    /// cancel, and a retry whose key is just being taken, wait, for two seconds at most.
     async fn act(&self, actor: &Actor, action: Action, tasks: &[TaskId]) -> Result<Vec<Acted>, StoreError>;
 
     /// Begins an action on all tasks that a filter means. Nothing is done before its first step.

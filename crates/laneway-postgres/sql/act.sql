@@ -37,6 +37,7 @@ begin
     values (p_task, v_row.lane, v_row.enqueued_at, clock(), v_row.parent_id, v_size, v_row.priority, v_row.max_attempts, v_row.depth, v_row.queue,
         v_row.kind, case when v_size < 1000 then v_row.payload end, v_row.extra);
     if v_row.lane <> 0 then
+        perform free_turns_of(v_row.lane, p_task);
         insert into mark (lane, n, priority, slowest, queue, key)
         values (v_row.lane, 1, v_row.priority, v_row.priority, v_row.queue, coalesce(lane_key_of(v_row.queue, v_row.lane), v_row.lane_key));
     end if;
@@ -46,6 +47,23 @@ begin
     "is" := '"pending"';
 end $$;
 
+-- Frees turns that are bound to a task which leaves, or has left, and whose id will come back. Those that a claim holds are free anyway.
+create or replace function free_turns_of(p_lane bigint, p_task bigint) returns void
+language plpgsql as $$
+declare
+    v_turn turn;
+    v_rest parked;
+begin
+    for v_turn in select t.* from turn t where t.lane = p_lane and t.task_id = p_task for update skip locked loop
+        delete from turn t where t.lane = p_lane and t.task_id = p_task and t.queue = v_turn.queue and t.priority = v_turn.priority and t.seq = v_turn.seq;
+        insert into turn (queue, priority, seq, lane) values (v_turn.queue, v_turn.priority, v_turn.seq, p_lane);
+    end loop;
+    for v_rest in select p.* from parked p where p.lane = p_lane and p.task_id = p_task for update skip locked loop
+        delete from parked p where p.lane = p_lane and p.task_id = p_task and p.due_at = v_rest.due_at;
+        insert into parked (due_at, queue, priority, lane) values (v_rest.due_at, v_rest.queue, v_rest.priority, p_lane);
+    end loop;
+end $$;
+
 -- Takes the key of a task that starts anew. Returns the holder: the task itself, or another one.
 create or replace function take_key_again(p_queue text, p_kind text, p_key text, p_task bigint) returns bigint
 language plpgsql as $$
@@ -53,6 +71,7 @@ declare
     v_holder bigint;
 begin
     loop
+        delete from unique_key k where k.queue = p_queue and k.kind = p_kind and k.key = p_key and k.expires_at <= clock();
         insert into unique_key (queue, kind, key, task_id, scope, hash)
         values (p_queue, p_kind, p_key, p_task, 'while_open', 0)   -- hashes are compared for idempotency keys only
         on conflict (queue, kind, key) do nothing;
@@ -117,6 +136,9 @@ begin
         values (v_task.id, v_task.lane, v_task.enqueued_at, v_task.ready_at, v_task.parent_id, v_task.size, v_task.priority, v_task.attempt,
             v_task.max_attempts, v_task.crashes, v_task.depth, v_task.queue, v_task.kind, v_task.payload, v_task.extra,
             p_due, case when v_task.lane <> 0 then lane_key_of(v_task.queue, v_task.lane) end);
+        if v_task.lane <> 0 then
+            perform free_turns_of(v_task.lane, p_task);
+        end if;
         was := '"pending"';
     else
         perform from later l where l.id = p_task for update skip locked;

@@ -7,7 +7,7 @@
 //!
 //! Read `migrations/0001_tables.sql` first, then `turn.rs`, then the verbs, one file each: `enqueue.rs`,
 //! `advance.rs` (`settle.rs`, `due.rs`, `claim.rs`, `pick.rs`), `renew.rs`, `sweep.rs`, `cancel.rs`, `lane.rs`, `queue.rs`,
-//! `schedule.rs`.
+//! `schedule.rs`, and what operators do: `act.rs`, `pause.rs`, `bulk.rs`, `audit.rs`.
 //!
 //! Always true:
 //! - An answer means that the change is committed and flushed to disk.

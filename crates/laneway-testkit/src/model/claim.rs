@@ -15,7 +15,10 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    fn handles(&self, task: &Task) -> bool {
+    fn handles(&self, model: &Model, task: &Task) -> bool {
+        if model.paused_kinds.contains(&task.kind) {
+            return false;
+        }
         match &self.kinds {
             Kinds::All => true,
             Kinds::Only(kinds) => kinds.contains(&task.kind),
@@ -80,14 +83,14 @@ fn by_rank(model: &Model, mut tasks: Vec<TaskId>) -> Vec<TaskId> {
 
 fn free_tasks(model: &Model, wish: &Wish) -> Vec<TaskId> {
     let free = model.tasks.iter().filter(|(_, task)| {
-        task.queue == wish.queue && task.lane.is_none() && task.is_pending() && wish.handles(task)
+        task.queue == wish.queue && task.lane.is_none() && task.is_pending() && wish.handles(model, task)
     });
     by_rank(model, free.map(|(id, _)| *id).collect())
 }
 
 fn offer(model: &Model, wish: &Wish, name: &LaneName, lane: &Lane) -> Offer {
     let turns = (lane.limit - model.held(name)).max(0) as usize;
-    if lane.halted || turns == 0 || model.now < lane.not_before {
+    if lane.halted || lane.paused || turns == 0 || model.now < lane.not_before {
         return Offer::default();
     }
     let pending: Vec<(TaskId, &Task)> = model.in_lane(name).filter(|(_, task)| task.is_pending()).collect();
@@ -116,7 +119,7 @@ fn ordered(model: &Model, wish: &Wish, pending: &[(TaskId, &Task)]) -> Offer {
         (true, false) => doubtful.into_iter().chain(head).collect(),
     };
     let (handled, other): (Vec<_>, Vec<_>) =
-        candidates.into_iter().partition(|id| wish.handles(&model.tasks[id]));
+        candidates.into_iter().partition(|id| wish.handles(model, &model.tasks[id]));
     let most = handled.len().min(1);
     Offer { least: if other.is_empty() { most } else { 0 }, most, perhaps: handled, ..Default::default() }
 }
@@ -125,7 +128,7 @@ fn ordered(model: &Model, wish: &Wish, pending: &[(TaskId, &Task)]) -> Offer {
 /// a store may give the turn of a task that came back to another one.
 fn wide(model: &Model, wish: &Wish, pending: &[(TaskId, &Task)], turns: usize) -> Offer {
     let handled = |ids: Vec<TaskId>| -> Vec<TaskId> {
-        ids.into_iter().filter(|id| wish.handles(&model.tasks[id])).collect()
+        ids.into_iter().filter(|id| wish.handles(model, &model.tasks[id])).collect()
     };
     let all_doubtful = [with(pending, Bound::Yes), with(pending, Bound::Perhaps)].concat();
     let in_order = by_rank(model, handled(with(pending, Bound::No)));

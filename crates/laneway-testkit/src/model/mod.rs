@@ -10,6 +10,7 @@
 //! When a store and the model disagree, the script is cut after the failing operation and then made
 //! shorter, as long as it still fails on a fresh store. Seed and script are printed.
 
+mod act;
 mod claim;
 mod look;
 mod run;

@@ -14,7 +14,7 @@ use super::script::{
     ClaimPick, KINDS, LANES, NewTaskPick, Op, OutcomePick, PAYLOADS, QUEUES, SLOTS, SettlePick,
 };
 use super::state::{Bound, LaneName, Model, Place, Task, Told};
-use super::{UNIT, look, schedules, unique};
+use super::{UNIT, act, look, schedules, unique};
 use crate::store::{TestStore, kind, lane_key, queue};
 
 /// Everything is compared after this many operations; after each one only what it changed.
@@ -125,6 +125,7 @@ impl Run {
                 Ok(())
             }
             Op::Sweep { survivors } => self.sweep(*survivors).await,
+            Op::Act(op) => act::carry_out(&self.store, &mut self.model, op).await,
             Op::Schedule(op) => schedules::carry_out(&self.store, &mut self.model, op).await,
         }
     }
@@ -480,6 +481,8 @@ fn new_task(place: usize, lane: Option<usize>, pick: &NewTaskPick, now: u64) -> 
         crashes: 0,
         error: Told::Nothing,
         cancel_requested: false,
+        unique: pick.unique.map(unique::of_pick),
+        is_scheduled: false,
         place: match pick.delay {
             0 => Place::Pending(Bound::No),
             units => Place::Later { due: now + units, holds_turn: false },

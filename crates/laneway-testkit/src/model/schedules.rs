@@ -152,6 +152,8 @@ fn enqueued(model: &mut Model, id: TaskId) {
         crashes: 0,
         error: Told::Nothing,
         cancel_requested: false,
+        unique: None,
+        is_scheduled: true,
         place: Place::Pending(Bound::No),
     };
     model.touched.insert(id);

@@ -73,6 +73,20 @@ pub(super) enum Op {
         survivors: u64,
     },
     Schedule(ScheduleOp),
+    Act(ActOp),
+}
+
+/// What operators do.
+#[derive(Clone, Debug)]
+pub(super) enum ActOp {
+    Retry { which: usize },
+    Snooze { which: usize, units: u64 },
+    Delete { which: usize },
+    SetPriority { which: usize, priority: i32 },
+    PauseKind { kind: usize },
+    ResumeKind { kind: usize },
+    PauseLane { queue: usize, lane: usize },
+    EndLanePause { queue: usize, lane: usize },
 }
 
 /// An operation on schedules. Intervals are in units.
@@ -171,13 +185,29 @@ pub(super) struct ClaimPick {
 /// The script of a seed.
 pub(super) fn script(seed: u64, operations: usize) -> Vec<Op> {
     let mut random = fastrand::Rng::with_seed(seed);
-    // Thrown apart, so that schedules come between the operations of a seed instead of changing them.
+    // Thrown apart, so that schedules and operators come between the operations of a seed instead of changing them.
     let mut beat = fastrand::Rng::with_seed(!seed);
     let next = |_| match beat.u32(..8) {
         0 => Op::Schedule(schedule(&mut beat)),
+        5 => Op::Act(act(&mut beat)),
         _ => operation(&mut random),
     };
     (0..operations).map(next).collect()
+}
+
+fn act(random: &mut fastrand::Rng) -> ActOp {
+    let (which, queue) = (random.usize(..1_000), random.usize(..QUEUES.len()));
+    let (kind, lane) = (random.usize(..KINDS.len()), random.usize(..LANES.len()));
+    match random.u32(..16) {
+        0..5 => ActOp::Retry { which },
+        5..7 => ActOp::Snooze { which, units: random.u64(1..3) },
+        7 => ActOp::Delete { which },
+        8..10 => ActOp::SetPriority { which, priority: random.i32(-2..3) },
+        10 => ActOp::PauseKind { kind },
+        11..13 => ActOp::ResumeKind { kind },
+        13 => ActOp::PauseLane { queue, lane },
+        _ => ActOp::EndLanePause { queue, lane },
+    }
 }
 
 fn schedule(random: &mut fastrand::Rng) -> ScheduleOp {

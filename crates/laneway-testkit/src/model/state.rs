@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use laneway_core::liveness::CRASHES_MAX;
 use laneway_core::{
     Claimed, Json, KeyScope, Kind, LaneKey, LeaseId, LeaseToken, OnFailure, Outcome, QueueName, ScheduleName,
-    SessionId, Settle, State, Swept, TaskId, UniqueKey, Verdict,
+    SessionId, Settle, State, Swept, TaskId, Unique, UniqueKey, Verdict,
 };
 
 use super::schedules::Scheduled;
@@ -24,6 +24,7 @@ pub(super) struct Model {
     pub tasks: BTreeMap<TaskId, Task>,
     pub lanes: BTreeMap<LaneName, Lane>,
     pub paused: BTreeSet<QueueName>,
+    pub paused_kinds: BTreeSet<Kind>,
     /// Known sessions, and when each was last heard of.
     pub sessions: BTreeMap<SessionId, u64>,
     pub leases: BTreeMap<LeaseId, Lease>,
@@ -59,6 +60,9 @@ pub(super) struct Task {
     pub crashes: u32,
     pub error: Told,
     pub cancel_requested: bool,
+    pub unique: Option<Unique>,
+    /// Schedules remember their last task, so operators of a script leave those alone.
+    pub is_scheduled: bool,
     pub place: Place,
 }
 
@@ -96,6 +100,7 @@ pub(super) struct Lane {
     pub interval: u64,
     pub on_failure: OnFailure,
     pub halted: bool,
+    pub paused: bool,
     pub last_start: Option<u64>,
     /// Nothing starts before this time …
     pub not_before: u64,
@@ -120,6 +125,7 @@ impl Default for Lane {
             interval: 0,
             on_failure: OnFailure::Continue,
             halted: false,
+            paused: false,
             last_start: None,
             not_before: 0,
             surely_from: 0,

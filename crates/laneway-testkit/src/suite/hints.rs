@@ -125,6 +125,34 @@ pub async fn a_sleeper_is_hinted_when_a_queue_is_resumed(store: &TestStore) {
     assert_eq!(ids(&sleeper.claim(1).await), [id]);
 }
 
+pub async fn a_sleeper_is_hinted_when_a_kind_or_a_lane_is_resumed(store: &TestStore) {
+    let actor = Actor::program();
+    for what in [Pausable::Kind(kind("work")), Pausable::Lane(queue("default"), lane_key("a"))] {
+        store.pause(&actor, &what, None).await.unwrap();
+        let id = store.given_one(a_task().lane("a")).await;
+        let (mut sleeper, mut hints) = asleep(store).await;
+
+        store.resume(&actor, &what).await.unwrap();
+
+        hinted(&mut hints).await;
+        let claimed = sleeper.claim(1).await;
+        assert_eq!(ids(&claimed), [id]);
+        sleeper.complete(&claimed).await;
+        sleeper.deregister().await;
+    }
+}
+
+pub async fn a_sleeper_is_hinted_when_a_task_is_retried(store: &TestStore) {
+    let id = store.given_one(a_task().lane("a")).await;
+    store.cancel(id).await.unwrap();
+    let (mut sleeper, mut hints) = asleep(store).await;
+
+    store.act(&Actor::program(), Action::Retry, &[id]).await.unwrap();
+
+    hinted(&mut hints).await;
+    assert_eq!(ids(&sleeper.claim(1).await), [id]);
+}
+
 pub async fn a_sleeper_is_hinted_when_a_lane_may_run_more(store: &TestStore) {
     let [_, second] = store.given([a_task().lane("a"), a_task().lane("a")]).await;
     let mut busy = store.worker().await;

@@ -260,6 +260,8 @@ macro_rules! store_suite {
                 a_sleeper_is_hinted_when_a_worker_stops,
                 a_sleeper_is_hinted_when_a_dead_workers_tasks_are_swept,
                 a_sleeper_is_hinted_when_a_queue_is_resumed,
+                a_sleeper_is_hinted_when_a_kind_or_a_lane_is_resumed,
+                a_sleeper_is_hinted_when_a_task_is_retried,
                 a_sleeper_is_hinted_when_a_lane_may_run_more,
                 a_sleeper_is_hinted_when_a_halted_lane_is_resumed,
                 a_fence_is_passed_once_nothing_older_is_under_way,
