@@ -159,21 +159,28 @@ create table lane (
     key           text collate "C" not null
 ) with (fillfactor = 70, autovacuum_analyze_threshold = 2000000000);
 
-create sequence turn_seq cache 1;
+create sequence turn_seq increment 32 cache 1;  -- steps, so that a row of several turns can be divided in its place
 
--- Turns that may be taken, in line. A turn that came back with a task is bound to it, so nothing overtakes it.
+-- The line: turns that may be taken. Turns that join it together share a row, because a row per turn costs as much as a
+-- task. A turn that came back with a task is bound to it, so nothing overtakes it, and has a row of its own.
 create table turn (
     queue    text collate "C" not null,
     priority smallint not null,
     seq      bigint   not null default nextval('turn_seq'),
-    lane     bigint   not null,
-    task_id  bigint
+    lanes    bigint[] not null check (cardinality(lanes) between 1 and 16),
+    task_id  bigint   check (task_id is null or cardinality(lanes) = 1)
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off
 );
 create index turn_next_idx on turn (queue, priority, seq);  -- not unique: a task may come back twice while its old turn, used by another task, is still in line
-create index turn_lane_idx on turn (lane);
+create index turn_lane_idx on turn ((lanes[1])) where cardinality(lanes) = 1;
+create index turn_shared_idx on turn (queue) where cardinality(lanes) > 1;
+
+-- Queues in which some lane has had tasks of several priorities. There single turns move within the line, so each has a row.
+create table mixed_queue (
+    queue text collate "C" primary key
+);
 
 -- Turns of lanes with an interval, until they may be taken again.
 create table parked (

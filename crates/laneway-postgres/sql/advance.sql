@@ -68,7 +68,7 @@ begin
 
     -- Turns that were freed in queues from which nothing is claimed now go back into the line.
     if v_lanes <> '{}' and (not v_alive or exists (select from unnest(v_queues) q where q <> all (p_queues))) then
-        perform put_back(array_agg(h.queue), array_agg(h.lane), array_agg(h.priority))
+        perform join_lines(array_agg(h.queue), array_agg(h.lane), array_agg(h.priority))
         from unnest(v_queues, v_lanes, v_turns) h(queue, lane, priority)
         where not v_alive or h.queue <> all (p_queues);
     end if;

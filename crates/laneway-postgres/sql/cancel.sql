@@ -42,7 +42,7 @@ begin
                     update ended e set lane_key = v_row.lane_key where e.id = p_task and e.lane_key is null;
                 end if;
                 if v_row.holds_turn then
-                    perform put_back(array[v_row.queue], array[v_row.lane], array[v_row.priority]);
+                    perform join_lines(array[v_row.queue], array[v_row.lane], array[v_row.priority]);
                     perform hint(array[v_row.queue]);
                 end if;
                 return 'cancelled';

@@ -27,8 +27,8 @@ begin
             from moved
         ),
         turns as (
-            insert into turn (queue, priority, lane, task_id)
-            select queue, priority, lane, id
+            insert into turn (queue, priority, lanes, task_id)
+            select queue, priority, array[lane], id
             from moved
             where lane <> 0
               and holds_turn
@@ -60,8 +60,8 @@ begin
             returning *
         ),
         turns as (
-            insert into turn (queue, priority, lane, task_id)
-            select queue, priority, lane, task_id
+            insert into turn (queue, priority, lanes, task_id)
+            select queue, priority, array[lane], task_id
             from moved
             order by due_at
         )

@@ -1,15 +1,14 @@
 -- The operator's side of lanes.
 
--- Changes a lane; null leaves a setting as it is. Waits for the lane's row, and, when the limit goes down, for turns that a
--- claim has locked: claims never wait for lanes, so there is no cycle.
+-- Changes a lane; null leaves a setting as it is. Waits for the lane's row; claims never wait for lanes, so there is no cycle.
+-- When the limit goes down, claims burn the turns that are too many.
 create or replace function set_lane(p_queue text, p_key text, p_limit int, p_interval_ms bigint, p_halts boolean) returns void
 language plpgsql
 set search_path from current
 as $$
 declare
-    v_lane  bigint := lane_id(p_queue, p_key);
-    v_row   record;
-    v_spare int;
+    v_lane bigint := lane_id(p_queue, p_key);
+    v_row  record;
 begin
     loop
         select l.lim, l.issued into v_row from lane l where l.id = v_lane for update;
@@ -28,20 +27,7 @@ begin
         may_be_halted = coalesce(p_halts, halts) or exists (select from halt h where h.lane = v_lane),
         used_at = clock()
     where id = v_lane;
-    if p_limit < v_row.issued then
-        with spare as (
-            select t.ctid as tid
-            from turn t
-            where t.lane = v_lane
-              and t.task_id is null
-            order by t.priority desc, t.seq desc
-            limit v_row.issued - p_limit
-            for update
-        )
-        delete from turn where ctid = any (array(select tid from spare));
-        get diagnostics v_spare = row_count;
-        update lane set issued = issued - v_spare where id = v_lane;
-    elsif p_limit > v_row.lim then
+    if p_limit > v_row.lim then
         perform mark_backlog(p_queue, p_key, v_lane, p_limit - v_row.issued);
     end if;
     if p_interval_ms = 0 then
@@ -51,8 +37,8 @@ begin
             where p.lane = v_lane
             returning *
         )
-        insert into turn (queue, priority, lane, task_id)
-        select queue, priority, lane, task_id
+        insert into turn (queue, priority, lanes, task_id)
+        select queue, priority, array[lane], task_id
         from freed;
     end if;
     perform hint(array[p_queue]);
@@ -127,7 +113,7 @@ as $$
         l.lim, l.interval_ms, l.halts,
         l.may_be_halted and exists (select from halt h where h.lane = l.id and h.task_id <> 0),
         (select count(*) from task t where t.queue = p_queue and t.lane = l.id),
-        l.issued - (select count(*) from turn t where t.lane = l.id) - (select count(*) from parked p where p.lane = l.id)
+        l.issued - (select count(*) from turn t, unnest(t.lanes) u(lane) where t.queue = p_queue and u.lane = l.id) - (select count(*) from parked p where p.lane = l.id)
     from lane l
     where l.id = lane_id(p_queue, p_key)
 $$;

@@ -141,27 +141,9 @@ begin
     where e.verdict = 'pending';
 
     -- Numbers far below those of the sequence: in front of all others of the same priority, oldest first.
-    insert into turn (queue, priority, seq, lane, task_id)
-    select e.queue, e.priority, e.id - 4611686018427387904, e.lane, e.id
+    insert into turn (queue, priority, seq, lanes, task_id)
+    select e.queue, e.priority, e.id - 4611686018427387904, array[e.lane], e.id
     from unnest(p_ends) e
     where e.verdict = 'pending'
       and e.lane <> 0;
-end $$;
-
--- Puts turns back: at the end of the line.
-create or replace function put_back(p_queues text[], p_lanes bigint[], p_priorities smallint[]) returns void
-language plpgsql as $$
-begin
-    insert into turn (queue, priority, lane)
-    select h.queue, h.priority, h.lane
-    from unnest(p_queues, p_lanes, p_priorities) h(queue, lane, priority);
-end $$;
-
--- The same for turns of one queue.
-create or replace function put_back(p_queue text, p_lanes bigint[], p_priorities smallint[]) returns void
-language plpgsql as $$
-begin
-    insert into turn (queue, priority, lane)
-    select p_queue, h.priority, h.lane
-    from unnest(p_lanes, p_priorities) h(lane, priority);
 end $$;

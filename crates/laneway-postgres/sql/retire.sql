@@ -50,8 +50,8 @@ begin
       and exists (select from task t where t.queue = p_queue and t.lane = u.lane)
     group by u.lane, l.key;
 
-    insert into turn (queue, priority, lane, task_id)
-    select p_queue, k.priority, k.lane, k.task_id
+    insert into turn (queue, priority, lanes, task_id)
+    select p_queue, k.priority, array[k.lane], k.task_id
     from (
         -- Turns that wait for a task go last.
         select u.lane, u.priority, u.task_id, u.place, row_number() over (partition by u.lane order by u.task_id is not null, u.place) as number

@@ -246,7 +246,7 @@ begin
     select * into v_settled
     from settle_all(settle.session, false, array[settle.lease], array[settle.token], array[settle.task], array[settle.outcome],
         array[greatest(extract(epoch from settle.delay) * 1000, 0)::bigint], array[left(settle.error, 65536)], array[settle.result::text], '{}');
-    perform put_back(v_settled.hand_queues, v_settled.hand_lanes, v_settled.hand_priorities);
+    perform join_lines(v_settled.hand_queues, v_settled.hand_lanes, v_settled.hand_priorities);
     perform hint(v_settled.hand_queues || array(
         select t.queue from task t where t.id = settle.task
         union all

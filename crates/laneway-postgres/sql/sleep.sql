@@ -52,7 +52,10 @@ begin
         or exists (
             select from turn u
             where u.queue = any (p_queues)
-              and (p_kinds is null or exists (select from task t where t.queue = u.queue and t.lane = u.lane and t.kind = any (p_kinds)))
+              and (p_kinds is null or exists (
+                  select from unnest(u.lanes) n(lane), task t
+                  where t.queue = u.queue and t.lane = n.lane and t.kind = any (p_kinds)
+              ))
         )
         or exists (
             select from mark m

@@ -82,7 +82,7 @@ begin
     loop
         v_after := take_up(p_queue, v_after, 500);
         exit when v_after is null
-            or (select count(*) >= p_max from (select from turn t where t.queue = p_queue limit p_max) t);
+            or (select sum(cardinality(t.lanes)) >= p_max from (select t.lanes from turn t where t.queue = p_queue limit p_max) t);
     end loop;
 end $$;
 
@@ -153,11 +153,13 @@ begin
     where l.ctid = r.tid               -- locked by us, so it stays where it is
       and (i.n > 0 or i.lim <> l.lim or i.slowest > l.slowest);
 
-    insert into turn (queue, priority, lane)
-    select p_queue, i.priority, i.lane
-    from unnest(v_ids, v_issue, v_new) with ordinality i(lane, n, priority, place)
-    cross join lateral generate_series(1, i.n)
-    order by i.place;
+    if exists (select from unnest(v_new, v_slowest) i(priority, slowest) where i.priority < i.slowest)
+        and not exists (select from mixed_queue m where m.queue = p_queue) then
+        insert into mixed_queue values (p_queue) on conflict do nothing;   -- once in the life of a queue
+    end if;
+    perform join_line(p_queue, coalesce(array_agg(i.lane), '{}'), array_agg(i.priority))
+    from unnest(v_ids, v_issue, v_new) i(lane, n, priority)
+    cross join lateral generate_series(1, i.n);
 
     v_late := array(
         select i.lane
@@ -184,27 +186,33 @@ language plpgsql as $$
 declare
     v_lane     bigint;
     v_priority smallint;
-    v_turn     record;
+    v_turn     tid;
     v_waiting  bigint[] := '{}';
 begin
+    perform split_line(p_queue, p_late);
     foreach v_lane in array p_late loop
         select min(m.priority) into v_priority
         from unnest(p_lanes, p_priorities) m(lane, priority)
         where m.lane = v_lane;
-        if exists (select from turn t where t.lane = v_lane and t.queue = p_queue and t.priority <= v_priority and t.task_id is null) then
+        if exists (
+            select from turn t
+            where t.lanes[1] = v_lane and cardinality(t.lanes) = 1 and t.queue = p_queue and t.priority <= v_priority and t.task_id is null
+        ) then
             continue;
         end if;
-        select t.priority, t.seq into v_turn
+        v_turn := null;
+        select t.ctid into v_turn
         from turn t
-        where t.lane = v_lane
+        where t.lanes[1] = v_lane
+          and cardinality(t.lanes) = 1
           and t.queue = p_queue
           and t.task_id is null
         order by t.priority desc, t.seq
         limit 1
         for update skip locked;
-        if found then
-            delete from turn t where t.queue = p_queue and t.priority = v_turn.priority and t.seq = v_turn.seq;
-            insert into turn (queue, priority, lane) values (p_queue, v_priority, v_lane);
+        if v_turn is not null then
+            delete from turn t where t.ctid = v_turn;
+            insert into turn (queue, priority, lanes) values (p_queue, v_priority, array[v_lane]);
         else
             -- All out, bound to a task, or locked: the mark stays.
             v_waiting := v_waiting || v_lane;

@@ -27,7 +27,7 @@ as $$
     account as (
         select
             l.id, l.queue, l.key, l.lim, l.issued, l.may_be_halted and exists (select from halt h where h.lane = l.id) as halted,
-            (select count(*) from turn t where t.lane = l.id) as in_line,
+            (select count(*) from turn t, unnest(t.lanes) u(lane) where u.lane = l.id) as in_line,
             (select count(*) from parked p where p.lane = l.id) as parked,
             (select count(*) from held h where h.lane = l.id) as held,
             (select count(*) from task t where t.queue = l.queue and t.lane = l.id) as runnable,
@@ -46,9 +46,9 @@ as $$
     from task t
     where t.lane <> 0 and not exists (select from lane l where l.id = t.lane) and not exists (select from mark m where m.queue = t.queue and m.lane = t.lane)
     union all
-    select format('a turn belongs to lane %s, which is not known', t.lane)
-    from turn t
-    where not exists (select from lane l where l.id = t.lane)
+    select format('a turn belongs to lane %s, which is not known', u.lane)
+    from turn t, unnest(t.lanes) u(lane)
+    where not exists (select from lane l where l.id = u.lane)
     union all
     select format('task %s is in %s', id, string_agg(place, ' and ' order by place))
     from places

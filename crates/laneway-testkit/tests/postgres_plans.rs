@@ -174,8 +174,8 @@ const BURST: &str = "
     select nextval('laneway.task_id_seq'), 0, now(), 2, 'default', 'work', '{}' from generate_series(1, 150000);
     insert into laneway.lane (id, lim, issued, slowest, used_at, queue, key)
     select laneway.lane_id('default', 'old ' || i), 1, 1, 0, now(), 'default', 'old ' || i from generate_series(1, 25000) i;
-    insert into laneway.turn (queue, priority, lane)
-    select 'default', 0, laneway.lane_id('default', 'old ' || i) from generate_series(1, 25000) i;
+    insert into laneway.turn (queue, priority, lanes)
+    select 'default', 0, array_agg(laneway.lane_id('default', 'old ' || i)) from generate_series(1, 25000) i group by i / 16;
     insert into laneway.task (id, lane, enqueued_at, size, queue, kind, payload)
     select nextval('laneway.task_id_seq'), laneway.lane_id('default', 'old ' || i), now(), 2, 'default', 'work', '{}'
     from generate_series(1, 25000) i, generate_series(1, 2);

@@ -1,0 +1,339 @@
+-- Finds and locks a task for each of these turns, and tells which turns leave the line.
+--
+-- A turn takes the head of its lane by (priority, id), chosen by a plain read and then locked: if somebody else holds the
+-- head of an ordered lane, the turn stays where it is, since skipping to the next task would break the order. What becomes
+-- of each turn is its fate, one letter per place:
+--
+--   t  took a task
+--   k  keeps its place: others must run its task, or somebody else holds it
+--   e  found its lane empty: spare, to be retired once the tasks are taken
+--   m  stood too far in front for what its lane has now, and somebody else could use its place (p_contested): moved back
+--   p  parked until its lane may start again
+--   b  burnt: its lane is above its limit
+--   s  its lane needs the long look (pick_special)
+--
+-- p_taken: tasks that this claim has locked in earlier rounds. No joins between lists: the planner takes every list for ten
+-- rows, and would compare each with each.
+create or replace function pick(
+    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_taken tid[], p_contested boolean,
+    p_now timestamptz,
+    out tids tid[], out bytes bigint, out gone boolean[], out moved boolean, out lane_ids bigint[], out lane_keys text[],
+    out spare_lanes bigint[], out spare_priorities smallint[], out spare_bound bigint[]
+)
+language plpgsql as $$
+declare
+    v_fates   "char"[];
+    v_heads   smallint[];      -- how urgent the lane is
+    v_tids    tid[];
+    v_special record;
+    v_moved   smallint;
+begin
+    -- The ordinary case: ordered lanes with nothing special about them.
+    select array_agg(p.fate), array_agg(p.priority), array_agg(p.tid), array_agg(p.tid) filter (where p.fate = 't'),
+        coalesce(sum(p.size) filter (where p.fate = 't'), 0), array_agg(p.key)
+    into v_fates, v_heads, v_tids, tids, bytes, lane_keys
+    from (
+        select
+            l.key, h.tid, h.priority, h.size,
+            case
+                when not l.is_ordinary then 's'
+                when h.tid is null then 'e'
+                when not h.can_run then 'k'
+                when p_contested and h.priority > u.priority then 'm'
+                when k.is_ours then 't'
+                else 'k'
+            end::"char" as fate
+        from unnest(p_lanes, p_priorities, p_bound) u(lane, priority, task_id)
+        cross join lateral (
+            select n.key, u.task_id is null and n.lim = 1 and n.issued <= 1 and n.interval_ms = 0 and not n.may_be_halted as is_ordinary
+            from lane n
+            where n.id = u.lane
+            offset 0
+        ) l
+        left join lateral (
+            select t.ctid as tid, t.priority, t.size, p_kinds is null or t.kind = any (p_kinds) as can_run
+            from task t
+            where t.queue = p_queue
+              and t.lane = u.lane
+              and l.is_ordinary
+            order by t.priority, t.id
+            limit 1
+        ) h on true
+        left join lateral (
+            select true as is_ours
+            from task t
+            where t.ctid = h.tid
+              and h.can_run
+            for update skip locked
+        ) k on true
+    ) p;
+    moved := false;
+    lane_ids := p_lanes;
+    if cardinality(tids) = cardinality(p_lanes) then
+        gone := array_fill(true, array[cardinality(p_lanes)]);
+        return;
+    end if;
+    if 's' = any (v_fates) then
+        select * into v_special
+        from pick_special(p_queue, p_kinds, p_priorities, p_lanes, p_bound, v_fates, v_heads, v_tids, p_taken, p_contested, p_now);
+        v_fates := v_special.fates;
+        v_heads := v_special.heads;
+        v_tids := v_special.tids;
+        bytes := bytes + v_special.bytes;
+    end if;
+
+    if 'm' = any (v_fates) then
+        -- The turns go where they belong. What is less urgent than one of them waits until the claim has looked again.
+        moved := true;
+        v_moved := (select min(u.priority) from unnest(v_fates, v_heads) u(fate, priority) where u.fate = 'm');
+        perform join_line(p_queue, array_agg(u.lane), array_agg(u.priority))
+        from unnest(v_fates, p_lanes, v_heads) u(fate, lane, priority)
+        where u.fate = 'm';
+        v_fates := array(
+            select case when u.fate = 't' and u.priority > v_moved then 'k' else u.fate end
+            from unnest(v_fates, p_priorities) u(fate, priority)
+        );
+    end if;
+    tids := array(select u.tid from unnest(v_fates, v_tids) u(fate, tid) where u.fate = 't');
+    gone := array(select u.fate <> 'k' from unnest(v_fates) u(fate));
+    spare_lanes := array(select u.lane from unnest(v_fates, p_lanes) u(fate, lane) where u.fate = 'e');
+    spare_priorities := array(select u.priority from unnest(v_fates, p_priorities) u(fate, priority) where u.fate = 'e');
+    spare_bound := array(
+        select (select t.id from task t where t.id = u.task_id)
+        from unnest(v_fates, p_bound) u(fate, task_id)
+        where u.fate = 'e'
+    );
+end $$;
+
+-- The long look, for turns with fate s: lanes of other limits than 1, above their limit, halted or paced, and turns that are
+-- bound to a task. Lists are of all turns, one entry per place.
+create or replace function pick_special(
+    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_fates "char"[], p_heads smallint[], p_tids tid[],
+    p_taken tid[], p_contested boolean, p_now timestamptz,
+    out fates "char"[], out heads smallint[], out tids tid[], out bytes bigint
+)
+language plpgsql as $$
+declare
+    v_waited bigint[] := array(   -- tasks that turns are bound to; a turn whose task is gone is free
+        select t.id
+        from unnest(p_bound) b(id)
+        cross join lateral (select t.id, t.ctid from task t where t.id = b.id offset 0) t
+        where b.id is not null
+          and t.ctid <> all (p_taken)
+    );
+    v_look   record;
+    v_own    record;
+    v_places bigint[];
+    v_paced  record;
+    v_locked tid[];
+    v_place  bigint;
+    i        int;
+begin
+    fates := p_fates;
+    heads := p_heads;
+    tids := p_tids;
+    select * into v_look from look_free(p_queue, p_kinds, p_priorities, p_lanes, p_bound, p_fates, v_waited, p_taken);
+    select * into v_own from look_bound(p_kinds, p_lanes, p_bound, p_fates, v_waited);
+    v_places := v_look.places || v_own.places;
+    for i in 1 .. coalesce(cardinality(v_places), 0) loop
+        tids[v_places[i]] := (v_look.tids || v_own.tids)[i];
+        heads[v_places[i]] := (v_look.heads || v_own.heads)[i];
+        fates[v_places[i]] := 't';
+    end loop;
+    fates := mark_fates(fates, v_look.stay || v_own.stay, 'k');
+    fates := mark_fates(fates, v_look.idle || v_own.idle, 'e');
+
+    if p_contested then
+        fates := mark_fates(fates, array(
+            select u.place
+            from unnest(v_look.places, v_look.heads) u(place, head)
+            where u.head > p_priorities[u.place]
+        ), 'm');
+    end if;
+    if v_look.paced || v_own.paced is not null and fates && array['t', 'e']::"char"[] then
+        select * into v_paced
+        from pace(p_queue, v_look.paced || v_own.paced, fates, p_priorities, p_lanes, p_bound, p_now);
+        fates := mark_fates(fates, v_paced.parked, 'p');
+        fates := mark_fates(fates, v_paced.waiting, 'k');
+    end if;
+
+    select array_agg(t.ctid), coalesce(sum(t.size), 0) into v_locked, bytes
+    from (
+        select t.ctid, t.size
+        from task t
+        where t.ctid = any (array(select u.tid from unnest(p_fates, fates, tids) u(before, fate, tid) where u.before = 's' and u.fate = 't'))
+        for update skip locked
+    ) t;
+    foreach v_place in array coalesce(v_places, '{}') loop
+        if fates[v_place] = 't' and tids[v_place] <> all (coalesce(v_locked, '{}')) then
+            fates[v_place] := 'k';
+        end if;
+    end loop;
+
+    if v_look.behind is not null then
+        -- The lane loses a turn that stood in line for its head: when one is back, it must stand there again.
+        insert into mark (lane, n, priority, slowest, queue, key)
+        select p_lanes[place], 1, min(p_priorities[place]), min(p_priorities[place]), p_queue, l.key
+        from unnest(v_look.behind) place
+        cross join lateral (select l.key from lane l where l.id = p_lanes[place] offset 0) l
+        where fates[place] = 't'
+        group by p_lanes[place], l.key;
+    end if;
+    if v_look.over || v_own.over is not null then
+        fates := mark_fates(fates, burn(v_look.over || v_own.over, p_lanes, p_priorities, p_bound), 'b');
+    end if;
+    if p_kinds is not null then
+        -- A lane that has only tasks which others can run is not empty.
+        fates := mark_fates(fates, array(
+            select u.place
+            from unnest(p_fates, fates, p_lanes) with ordinality u(before, fate, lane, place)
+            where u.before = 's'
+              and u.fate = 'e'
+              and exists (select from task t where t.queue = p_queue and t.lane = u.lane and t.ctid <> all (p_taken) and t.ctid <> all (coalesce(v_locked, '{}')))
+              and exists (select from lane l where l.id = u.lane and l.issued <= l.lim)
+        ), 'k');
+    end if;
+end $$;
+
+create or replace function mark_fates(p_fates "char"[], p_places bigint[], p_fate "char") returns "char"[]
+language plpgsql immutable as $$
+declare
+    v_place bigint;
+begin
+    foreach v_place in array coalesce(p_places, '{}') loop
+        p_fates[v_place] := p_fate;
+    end loop;
+    return p_fates;
+end $$;
+
+-- Turns that are not bound, and those whose task is gone: the first tasks of the lane. In an ordered lane the head or nothing.
+create or replace function look_free(
+    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_fates "char"[], p_waited bigint[], p_taken tid[],
+    out places bigint[], out tids tid[], out heads smallint[], out idle bigint[], out stay bigint[], out over bigint[], out behind bigint[], out paced bigint[]
+)
+language plpgsql as $$
+begin
+    select array_agg(p.place) filter (where p.can_run), array_agg(p.tid) filter (where p.can_run), array_agg(p.priority) filter (where p.can_run),
+        array_agg(p.place) filter (where p.tid is null), array_agg(p.place) filter (where p.tid is not null and not p.can_run),
+        array_agg(p.place) filter (where p.tid is null and p.over), array_agg(p.place) filter (where p.can_run and p.behind),
+        array_agg(p.lane) filter (where p.number = 1 and p.paced)
+    into places, tids, heads, idle, stay, over, behind, paced
+    from (
+        -- Behind tasks that others must run, the place in line tells nothing about this one.
+        select g.lane, l.paced, l.over, p.place, p.tid, case when p_kinds is null or l.lim = 1 then p.priority else -32768 end as priority, p.number,
+            p_kinds is not null and l.lim <> 1 and p.priority > p_priorities[p.place] as behind, p.tid is not null and (p_kinds is null or p.kind = any (p_kinds)) as can_run
+        from (
+            select u.lane, array_agg(u.place) filter (where u.is_free) as places, count(*) as n, count(*) filter (where not u.is_free) as bound
+            from (
+                select u.lane, u.place, u.task_id is null or u.task_id <> all (p_waited) as is_free
+                from unnest(p_lanes, p_bound, p_fates) with ordinality u(lane, task_id, fate, place)
+                where u.fate = 's'
+            ) u
+            group by u.lane
+        ) g
+        cross join lateral (
+            select n.lim, n.interval_ms > 0 as paced, n.issued > n.lim as over,
+                -- Above its limit a lane burns as many turns as are too many; those bound to a task are used first.
+                case when n.may_be_halted and exists (select from halt h where h.lane = n.id) then 0 else greatest(0, g.n - greatest(n.issued - n.lim, 0) - g.bound) end as usable
+            from lane n
+            where n.id = g.lane
+            offset 0
+        ) l
+        cross join lateral (
+            select array_agg(t.ctid) as tids, array_agg(t.priority) as priorities, array_agg(t.kind) as kinds
+            from (
+                (select t.ctid, t.priority, t.kind
+                from task t
+                where t.queue = p_queue
+                  and t.lane = g.lane
+                  and t.ctid <> all (p_taken)
+                  and t.id <> all (p_waited)
+                order by t.priority, t.id
+                limit case when l.lim = 1 then l.usable else 0 end)
+                union all
+                -- Where order does not matter, a task that somebody holds is passed over.
+                select w.*
+                from (
+                    select t.ctid, t.priority, t.kind
+                    from task t
+                    where t.queue = p_queue
+                      and t.lane = g.lane
+                      and (p_kinds is null or t.kind = any (p_kinds))
+                      and t.ctid <> all (p_taken)
+                      and not exists (select from turn b where b.lanes[1] = t.lane and cardinality(b.lanes) = 1 and b.task_id = t.id)   -- that turn's task
+                    order by t.priority, t.id
+                    limit case when l.lim = 1 then 0 else l.usable end
+                    for update skip locked
+                ) w
+            ) t
+        ) h
+        cross join lateral unnest(g.places, h.tids, h.priorities, h.kinds) with ordinality p(place, tid, priority, kind, number)
+    ) p;
+end $$;
+
+-- Bound turns: their own task.
+create or replace function look_bound(
+    p_kinds text[], p_lanes bigint[], p_bound bigint[], p_fates "char"[], p_waited bigint[],
+    out places bigint[], out tids tid[], out heads smallint[], out idle bigint[], out stay bigint[], out over bigint[], out paced bigint[]
+)
+language plpgsql as $$
+begin
+    if p_waited = '{}' then
+        return;
+    end if;
+    select array_agg(p.place) filter (where p.can_run), array_agg(p.tid) filter (where p.can_run), array_agg(p.priority) filter (where p.can_run),
+        array_agg(p.place) filter (where p.over), array_agg(p.place) filter (where not p.over and not p.can_run), array_agg(p.place) filter (where p.over),
+        array_agg(p.lane) filter (where p.paced)
+    into places, tids, heads, idle, stay, over, paced
+    from (
+        select b.place, b.lane, l.paced, l.over, t.ctid as tid, t.priority, not l.over and (p_kinds is null or t.kind = any (p_kinds)) as can_run
+        from (
+            select u.lane, u.task_id, u.place, count(*) over (partition by u.lane) as n,
+                row_number() over (partition by u.lane order by u.task_id = any (p_waited) is not true, u.place) as number
+            from unnest(p_lanes, p_bound, p_fates) with ordinality u(lane, task_id, fate, place)
+            where u.fate = 's'
+        ) b
+        cross join lateral (
+            select n.interval_ms > 0 as paced,
+                b.number > b.n - greatest(n.issued - n.lim, 0) or n.may_be_halted and exists (select from halt h where h.lane = n.id) as over
+            from lane n
+            where n.id = b.lane
+            offset 0
+        ) l
+        cross join lateral (select t.ctid, t.priority, t.kind from task t where t.id = b.task_id and t.id = any (p_waited) offset 0) t
+    ) p;
+end $$;
+
+-- Burns turns of lanes above their limit, as many as are too many, at once: the next turn of such a lane may be good.
+-- Returns the places of those that are gone.
+create or replace function burn(p_places bigint[], p_lanes bigint[], p_priorities smallint[], p_bound bigint[]) returns bigint[]
+language plpgsql as $$
+declare
+    v_lane record;
+    v_mine bigint[];
+    v_gone bigint[] := '{}';
+begin
+    for v_lane in
+        select l.id, l.queue, l.key, l.issued - l.lim as extra
+        from lane l
+        where l.id = any (array(select p_lanes[place] from unnest(p_places) place))
+          and l.issued > l.lim
+        order by l.id
+        for update skip locked
+    loop
+        v_mine := array(
+            select place
+            from unnest(p_places) place
+            where p_lanes[place] = v_lane.id
+            order by p_bound[place] is not null   -- those that wait for a task last
+            limit v_lane.extra
+        );
+        update lane set issued = issued - cardinality(v_mine) where id = v_lane.id;
+        -- The turns that are left may stand further back than these did: a mark moves one up.
+        insert into mark (lane, n, priority, slowest, queue, key)
+        select v_lane.id, 1, min(p_priorities[place]), min(p_priorities[place]), v_lane.queue, v_lane.key
+        from unnest(v_mine) place;
+        v_gone := v_gone || v_mine;
+    end loop;
+    return v_gone;
+end $$;
