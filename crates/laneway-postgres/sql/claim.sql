@@ -31,6 +31,8 @@ declare
     v_from     bigint[] := coalesce(p_bounds, c_start);
     v_bounds   bigint[] := coalesce(p_bounds, c_start);
     v_tids     tid[] := '{}';                 -- tasks that are locked and will be taken
+    v_took_turns smallint[] := '{}';          -- their priorities: those of turns,
+    v_took_free smallint[] := '{}';           -- and those without a lane
     v_need     int;
     v_bytes    bigint := 0;
     v_line     record;                        -- the turns of one round, tid null for a turn in hand
@@ -58,25 +60,21 @@ begin
         return;
     end if;
 
-    -- What is more urgent than where we stopped lies in front of the bound; the range is short, so looking is cheap.
-    if p_bounds is not null then
-        if exists (select from task t where t.queue = p_queue and t.lane = 0 and t.priority < v_from[1]) then
-            v_from[1:2] := c_start[1:2];
-        end if;
-        if exists (select from turn t where t.queue = p_queue and t.priority < v_from[3]) then
-            v_from[3:4] := c_start[3:4];
-        end if;
-    end if;
     v_marked := exists (select from mark m where m.queue = p_queue);
     if v_marked then
         -- A mark may be waiting for one of these turns, to move it up.
         perform join_line(p_queue, p_hand_lanes, p_hand_priorities);
         p_hand_lanes := '{}';
-        if p_number % 8 = 0 or marks_are_due(p_queue, v_from[3]::smallint, v_from[4], p_max) then
+        if p_number % 8 = 0 or marks_are_due(p_queue, line_start(p_queue, p_bounds), p_max) then
             perform take_up_all(p_queue, p_max);
             v_marked := false;
         end if;
     end if;
+    -- What is more urgent than where we stopped lies in front of the bound; the range is short, so looking is cheap.
+    if p_bounds is not null and exists (select from task t where t.queue = p_queue and t.lane = 0 and t.priority < v_from[1]) then
+        v_from[1:2] := c_start[1:2];
+    end if;
+    v_from[3:4] := line_start(p_queue, p_bounds);
 
     loop
         v_need := p_max - cardinality(v_tids);
@@ -93,7 +91,7 @@ begin
         v_take := least(v_need, v_turns);
         v_contested := not v_line.whole;
         if v_take > 0 and v_merge then
-            select * into v_got from plan(p_queue, p_kinds, v_from[1]::smallint, v_from[2], v_line.priorities, v_need, p_number % 2 = 1);
+            select * into v_got from plan(p_queue, p_kinds, v_from[1]::smallint, v_from[2], v_line.priorities, v_need, p_number % 2 = 1, v_took_turns, v_took_free);
             v_take := v_got.turns;
             v_contested := v_contested or v_got.is_contested;
         end if;
@@ -103,6 +101,7 @@ begin
             select * into v_picked
             from pick(p_queue, p_kinds, v_line.priorities[:v_take], v_line.lanes[:v_take], v_line.bound[:v_take], v_tids, v_contested, v_now);
             v_tids := v_tids || v_picked.tids;
+            v_took_turns := v_took_turns || v_picked.took;
             v_bytes := v_bytes + v_picked.bytes;
             v_lane_ids := v_lane_ids || v_picked.lane_ids;
             v_lane_keys := v_lane_keys || v_picked.lane_keys;
@@ -110,9 +109,10 @@ begin
             v_spare_priorities := v_spare_priorities || v_picked.spare_priorities;
             v_spare_bound := v_spare_bound || v_picked.spare_bound;
             perform leave_line(p_queue, v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_take, v_picked.gone);
-            if v_picked.moved then
-                -- Turns have moved back, so that marks may be more urgent than what is next now. Plan again.
-                perform take_up_all(p_queue, p_max);
+            if v_picked.again then
+                -- Marks may be more urgent than what is next now.
+                perform take_up_all(p_queue, p_max, v_tids);
+                v_from[3:4] := line_start(p_queue, p_bounds);
                 continue;
             end if;
             v_from[3:4] := coalesce(end_of_line(v_line.priorities, v_line.seqs, v_take), v_from[3:4]);
@@ -128,6 +128,7 @@ begin
             v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
             v_found := cardinality(v_got.tids);
             v_tids := v_tids || v_got.tids;
+            v_took_free := v_took_free || v_got.took;
             v_bytes := v_bytes + v_got.bytes;
             v_from[1:2] := coalesce(v_got.last, v_from[1:2]);
             v_bounds[1:2] := v_from[1:2];
@@ -135,8 +136,9 @@ begin
 
         if v_marked then
             -- The turns in line were not worth as much as they promised.
-            perform take_up_all(p_queue, p_max);
+            perform take_up_all(p_queue, p_max, v_tids);
             v_marked := false;
+            v_from[3:4] := line_start(p_queue, p_bounds);
         elsif v_found < v_free and v_take < v_turns then
             -- Tasks without a lane that the plan counted on are held by somebody else: the rest is for the turns.
             v_merge := false;
@@ -159,9 +161,19 @@ begin
     return next v_row;
 end $$;
 
+-- Where to look for turns: at the bound, unless something more urgent stands in front of it.
+create or replace function line_start(p_queue text, p_bounds bigint[]) returns bigint[]
+language plpgsql as $$
+begin
+    if p_bounds is null or exists (select from turn t where t.queue = p_queue and t.priority < p_bounds[3]) then
+        return array[-32768, -9223372036854775807];
+    end if;
+    return p_bounds[3:4];
+end $$;
+
 -- Marks cost as much as tasks, so they are taken up when turns are short and when they are more urgent than the turns that
 -- are next; and now and then for newcomers.
-create or replace function marks_are_due(p_queue text, p_priority smallint, p_seq bigint, p_max int) returns boolean
+create or replace function marks_are_due(p_queue text, p_start bigint[], p_max int) returns boolean
 language plpgsql as $$
 declare
     v_ready  bigint;
@@ -172,7 +184,7 @@ begin
         select t.priority, cardinality(t.lanes) as n
         from turn t
         where t.queue = p_queue
-          and (t.priority, t.seq) > (p_priority, p_seq)
+          and (t.priority, t.seq) > (p_start[1]::smallint, p_start[2])
         order by t.priority, t.seq
         limit p_max
     ) t;
@@ -199,9 +211,11 @@ begin
     ) t;
 end $$;
 
--- How many of the next p_need are turns, when those with these priorities are merged with the tasks without a lane.
+-- How many of the next p_need are turns, when those with these priorities are merged with the tasks without a lane. What
+-- earlier rounds took counts, so that a turn which proves worthless leaves its place to the next turn.
 create or replace function plan(
     p_queue text, p_kinds text[], p_priority smallint, p_id bigint, p_turns smallint[], p_need int, p_turns_begin boolean,
+    p_took_turns smallint[], p_took_free smallint[],
     out turns int, out is_contested boolean
 )
 language plpgsql as $$
@@ -224,10 +238,10 @@ begin
         from (
             select s.is_turn
             from (
-                select true as is_turn, u.priority, row_number() over (partition by u.priority order by u.place) as number
+                select true as is_turn, u.priority, row_number() over (partition by u.priority order by u.place) + cardinality(array_positions(p_took_turns, u.priority)) as number
                 from unnest(p_turns) with ordinality u(priority, place)
                 union all
-                select false, u.priority, row_number() over (partition by u.priority order by u.place)
+                select false, u.priority, row_number() over (partition by u.priority order by u.place) + cardinality(array_positions(p_took_free, u.priority))
                 from unnest(v_free) with ordinality u(priority, place)
             ) s
             order by s.priority, s.number, s.is_turn = p_turns_begin desc   -- a claim of one takes either in turn
@@ -251,7 +265,8 @@ end $$;
 -- Locks the next p_max tasks without a lane behind (p_priority, p_id). Payloads are large at times: stops where they become
 -- too much, after at least one. What is behind stays, unlocked by the commit.
 create or replace function pick_free(
-    p_queue text, p_kinds text[], p_priority smallint, p_id bigint, p_max int, p_bytes bigint, out tids tid[], out bytes bigint, out last bigint[]
+    p_queue text, p_kinds text[], p_priority smallint, p_id bigint, p_max int, p_bytes bigint,
+    out tids tid[], out took smallint[], out bytes bigint, out last bigint[]
 )
 language plpgsql as $$
 declare
@@ -286,6 +301,7 @@ begin
         last := array[v_got.priorities[v_n], v_got.ids[v_n]];
     end if;
     tids := coalesce(v_got.tids[:v_n], '{}');
+    took := v_got.priorities[:v_n];
 end $$;
 
 -- Moves the locked tasks into leases and answers with them.

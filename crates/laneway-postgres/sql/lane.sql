@@ -1,7 +1,7 @@
 -- The operator's side of lanes.
 
 -- Changes a lane; null leaves a setting as it is. Waits for the lane's row; claims never wait for lanes, so there is no cycle.
--- When the limit goes down, claims burn the turns that are too many.
+-- When the limit goes down, claims burn the turns that are too many and not in line now.
 create or replace function set_lane(p_queue text, p_key text, p_limit int, p_interval_ms bigint, p_halts boolean) returns void
 language plpgsql
 set search_path from current
@@ -27,7 +27,9 @@ begin
         may_be_halted = coalesce(p_halts, halts) or exists (select from halt h where h.lane = v_lane),
         used_at = clock()
     where id = v_lane;
-    if p_limit > v_row.lim then
+    if p_limit < v_row.issued then
+        perform shed_turns(p_queue, v_lane);
+    elsif p_limit > v_row.lim then
         perform mark_backlog(p_queue, p_key, v_lane, p_limit - v_row.issued);
     end if;
     if p_interval_ms = 0 then

@@ -10,14 +10,15 @@
 --   m  stood too far in front for what its lane has now, and somebody else could use its place (p_contested): moved back
 --   p  parked until its lane may start again
 --   b  burnt: its lane is above its limit
---   s  its lane needs the long look (pick_special)
+--   s  its lane needs the long look (look_special)
 --
+-- `again`: places have changed, so the claim must plan again before it goes on.
 -- p_taken: tasks that this claim has locked in earlier rounds. No joins between lists: the planner takes every list for ten
 -- rows, and would compare each with each.
 create or replace function pick(
     p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_taken tid[], p_contested boolean,
     p_now timestamptz,
-    out tids tid[], out bytes bigint, out gone boolean[], out moved boolean, out lane_ids bigint[], out lane_keys text[],
+    out tids tid[], out took smallint[], out bytes bigint, out gone boolean[], out again boolean, out lane_ids bigint[], out lane_keys text[],
     out spare_lanes bigint[], out spare_priorities smallint[], out spare_bound bigint[]
 )
 language plpgsql as $$
@@ -25,8 +26,12 @@ declare
     v_fates   "char"[];
     v_heads   smallint[];      -- how urgent the lane is
     v_tids    tid[];
-    v_special record;
-    v_moved   smallint;
+    v_special "char"[];        -- the fates before the long look
+    v_look    record;
+    v_started record;
+    v_moved   bigint[];        -- lanes of turns that moved back,
+    v_places  smallint[];      -- to these priorities
+    v_urgent  smallint;        -- the most urgent place that changed
 begin
     -- The ordinary case: ordered lanes with nothing special about them.
     select array_agg(p.fate), array_agg(p.priority), array_agg(p.tid), array_agg(p.tid) filter (where p.fate = 't'),
@@ -67,34 +72,43 @@ begin
             for update skip locked
         ) k on true
     ) p;
-    moved := false;
+    again := false;
     lane_ids := p_lanes;
     if cardinality(tids) = cardinality(p_lanes) then
         gone := array_fill(true, array[cardinality(p_lanes)]);
+        took := p_priorities;
         return;
     end if;
     if 's' = any (v_fates) then
-        select * into v_special
-        from pick_special(p_queue, p_kinds, p_priorities, p_lanes, p_bound, v_fates, v_heads, v_tids, p_taken, p_contested, p_now);
-        v_fates := v_special.fates;
-        v_heads := v_special.heads;
-        v_tids := v_special.tids;
-        bytes := bytes + v_special.bytes;
+        v_special := v_fates;
+        select * into v_look from look_special(p_queue, p_kinds, p_priorities, p_lanes, p_bound, v_fates, v_heads, v_tids, p_taken, p_contested);
+        v_fates := v_look.fates;
+        v_heads := v_look.heads;
+        v_tids := v_look.tids;
     end if;
 
-    if 'm' = any (v_fates) then
-        -- The turns go where they belong. What is less urgent than one of them waits until the claim has looked again.
-        moved := true;
-        v_moved := (select min(u.priority) from unnest(v_fates, v_heads) u(fate, priority) where u.fate = 'm');
-        perform join_line(p_queue, array_agg(u.lane), array_agg(u.priority))
-        from unnest(v_fates, p_lanes, v_heads) u(fate, lane, priority)
-        where u.fate = 'm';
+    if v_fates && array['m', 'b']::"char"[] then
+        -- The turns go where they belong, and the lanes that lost a turn have left a mark. What is less urgent, and the rest
+        -- of lanes whose first turn has moved, waits until the claim has planned again.
+        again := true;
+        select min(case u.fate when 'm' then u.head else u.priority end), coalesce(array_agg(u.lane) filter (where u.fate = 'm'), '{}'),
+            array_agg(u.head) filter (where u.fate = 'm')
+        into v_urgent, v_moved, v_places
+        from unnest(v_fates, p_lanes, p_priorities, v_heads) u(fate, lane, priority, head)
+        where u.fate in ('m', 'b');
+        perform join_line(p_queue, v_moved, v_places);
         v_fates := array(
-            select case when u.fate = 't' and u.priority > v_moved then 'k' else u.fate end
-            from unnest(v_fates, p_priorities) u(fate, priority)
+            select case when u.fate = 't' and (u.priority > v_urgent or u.lane = any (v_moved)) then 'k' else u.fate end
+            from unnest(v_fates, p_priorities, p_lanes) u(fate, priority, lane)
         );
     end if;
+    if v_special is not null then
+        select * into v_started from start_special(p_queue, p_kinds, p_priorities, p_lanes, p_bound, v_special, v_fates, v_tids, v_look.behind, v_look.paced, p_taken, p_now);
+        v_fates := v_started.fates;
+        bytes := bytes + v_started.bytes;
+    end if;
     tids := array(select u.tid from unnest(v_fates, v_tids) u(fate, tid) where u.fate = 't');
+    took := array(select u.priority from unnest(v_fates, p_priorities) u(fate, priority) where u.fate = 't');
     gone := array(select u.fate <> 'k' from unnest(v_fates) u(fate));
     spare_lanes := array(select u.lane from unnest(v_fates, p_lanes) u(fate, lane) where u.fate = 'e');
     spare_priorities := array(select u.priority from unnest(v_fates, p_priorities) u(fate, priority) where u.fate = 'e');
@@ -106,11 +120,11 @@ begin
 end $$;
 
 -- The long look, for turns with fate s: lanes of other limits than 1, above their limit, halted or paced, and turns that are
--- bound to a task. Lists are of all turns, one entry per place.
-create or replace function pick_special(
-    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_fates "char"[], p_heads smallint[], p_tids tid[],
-    p_taken tid[], p_contested boolean, p_now timestamptz,
-    out fates "char"[], out heads smallint[], out tids tid[], out bytes bigint
+-- bound to a task. Lists are of all turns, one entry per place. Burns what is above a limit; locks nothing else for good.
+-- `behind`: turns whose lane has something more urgent that others must run; `paced`: lanes with an interval.
+create or replace function look_special(
+    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], inout fates "char"[], inout heads smallint[],
+    inout tids tid[], p_taken tid[], p_contested boolean, out behind bigint[], out paced bigint[]
 )
 language plpgsql as $$
 declare
@@ -121,75 +135,82 @@ declare
         where b.id is not null
           and t.ctid <> all (p_taken)
     );
-    v_look   record;
+    v_free   record;
     v_own    record;
     v_places bigint[];
-    v_paced  record;
-    v_locked tid[];
-    v_place  bigint;
-    i        int;
+    v_tids   tid[];
+    v_heads  smallint[];
 begin
-    fates := p_fates;
-    heads := p_heads;
-    tids := p_tids;
-    select * into v_look from look_free(p_queue, p_kinds, p_priorities, p_lanes, p_bound, p_fates, v_waited, p_taken);
-    select * into v_own from look_bound(p_kinds, p_lanes, p_bound, p_fates, v_waited);
-    v_places := v_look.places || v_own.places;
+    select * into v_free from look_free(p_queue, p_kinds, p_priorities, p_lanes, p_bound, fates, v_waited, p_taken);
+    select * into v_own from look_bound(p_kinds, p_lanes, p_bound, fates, v_waited);
+    v_places := v_free.places || v_own.places;
+    v_tids := v_free.tids || v_own.tids;
+    v_heads := v_free.heads || v_own.heads;
     for i in 1 .. coalesce(cardinality(v_places), 0) loop
-        tids[v_places[i]] := (v_look.tids || v_own.tids)[i];
-        heads[v_places[i]] := (v_look.heads || v_own.heads)[i];
-        fates[v_places[i]] := 't';
+        tids[v_places[i]] := v_tids[i];
+        heads[v_places[i]] := v_heads[i];
     end loop;
-    fates := mark_fates(fates, v_look.stay || v_own.stay, 'k');
-    fates := mark_fates(fates, v_look.idle || v_own.idle, 'e');
-
+    fates := mark_fates(fates, v_places, 't');
+    fates := mark_fates(fates, v_free.stay || v_own.stay, 'k');
+    fates := mark_fates(fates, v_free.idle || v_own.over, 'e');
     if p_contested then
         fates := mark_fates(fates, array(
             select u.place
-            from unnest(v_look.places, v_look.heads) u(place, head)
+            from unnest(v_free.places, v_free.heads) u(place, head)
             where u.head > p_priorities[u.place]
         ), 'm');
     end if;
-    if v_look.paced || v_own.paced is not null and fates && array['t', 'e']::"char"[] then
-        select * into v_paced
-        from pace(p_queue, v_look.paced || v_own.paced, fates, p_priorities, p_lanes, p_bound, p_now);
+    if v_free.over || v_own.over is not null then
+        fates := mark_fates(fates, burn(v_free.over || v_own.over, p_lanes, p_priorities, p_bound), 'b');
+    end if;
+    behind := v_free.behind;
+    paced := v_free.paced || v_own.paced;
+end $$;
+
+-- Starts what the long look has found: parks the turns of lanes that may not start yet, and locks the tasks of the others.
+-- p_special: the fates before that look.
+create or replace function start_special(
+    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_special "char"[], inout fates "char"[],
+    p_tids tid[], p_behind bigint[], p_paced bigint[], p_taken tid[], p_now timestamptz, out bytes bigint
+)
+language plpgsql as $$
+declare
+    v_paced  record;
+    v_locked tid[];
+begin
+    if p_paced is not null then
+        select * into v_paced from pace(p_queue, p_paced, fates, p_priorities, p_lanes, p_bound, p_now);
         fates := mark_fates(fates, v_paced.parked, 'p');
         fates := mark_fates(fates, v_paced.waiting, 'k');
     end if;
-
-    select array_agg(t.ctid), coalesce(sum(t.size), 0) into v_locked, bytes
+    select coalesce(array_agg(t.ctid), '{}'), coalesce(sum(t.size), 0) into v_locked, bytes
     from (
         select t.ctid, t.size
         from task t
-        where t.ctid = any (array(select u.tid from unnest(p_fates, fates, tids) u(before, fate, tid) where u.before = 's' and u.fate = 't'))
+        where t.ctid = any (array(select u.tid from unnest(p_special, fates, p_tids) u(special, fate, tid) where u.special = 's' and u.fate = 't'))
         for update skip locked
     ) t;
-    foreach v_place in array coalesce(v_places, '{}') loop
-        if fates[v_place] = 't' and tids[v_place] <> all (coalesce(v_locked, '{}')) then
-            fates[v_place] := 'k';
-        end if;
-    end loop;
-
-    if v_look.behind is not null then
+    fates := array(
+        select case when u.special = 's' and u.fate = 't' and u.tid <> all (v_locked) then 'k' else u.fate end
+        from unnest(p_special, fates, p_tids) u(special, fate, tid)
+    );
+    if p_behind is not null then
         -- The lane loses a turn that stood in line for its head: when one is back, it must stand there again.
         insert into mark (lane, n, priority, slowest, queue, key)
         select p_lanes[place], 1, min(p_priorities[place]), min(p_priorities[place]), p_queue, l.key
-        from unnest(v_look.behind) place
+        from unnest(p_behind) place
         cross join lateral (select l.key from lane l where l.id = p_lanes[place] offset 0) l
         where fates[place] = 't'
         group by p_lanes[place], l.key;
-    end if;
-    if v_look.over || v_own.over is not null then
-        fates := mark_fates(fates, burn(v_look.over || v_own.over, p_lanes, p_priorities, p_bound), 'b');
     end if;
     if p_kinds is not null then
         -- A lane that has only tasks which others can run is not empty.
         fates := mark_fates(fates, array(
             select u.place
-            from unnest(p_fates, fates, p_lanes) with ordinality u(before, fate, lane, place)
-            where u.before = 's'
+            from unnest(p_special, fates, p_lanes) with ordinality u(special, fate, lane, place)
+            where u.special = 's'
               and u.fate = 'e'
-              and exists (select from task t where t.queue = p_queue and t.lane = u.lane and t.ctid <> all (p_taken) and t.ctid <> all (coalesce(v_locked, '{}')))
+              and exists (select from task t where t.queue = p_queue and t.lane = u.lane and t.ctid <> all (p_taken) and t.ctid <> all (v_locked))
               and exists (select from lane l where l.id = u.lane and l.issued <= l.lim)
         ), 'k');
     end if;
@@ -271,10 +292,10 @@ begin
     ) p;
 end $$;
 
--- Bound turns: their own task.
+-- Bound turns: their own task. In a halted lane they stay, so that nothing overtakes that task when the lane goes on.
 create or replace function look_bound(
     p_kinds text[], p_lanes bigint[], p_bound bigint[], p_fates "char"[], p_waited bigint[],
-    out places bigint[], out tids tid[], out heads smallint[], out idle bigint[], out stay bigint[], out over bigint[], out paced bigint[]
+    out places bigint[], out tids tid[], out heads smallint[], out stay bigint[], out over bigint[], out paced bigint[]
 )
 language plpgsql as $$
 begin
@@ -282,11 +303,10 @@ begin
         return;
     end if;
     select array_agg(p.place) filter (where p.can_run), array_agg(p.tid) filter (where p.can_run), array_agg(p.priority) filter (where p.can_run),
-        array_agg(p.place) filter (where p.over), array_agg(p.place) filter (where not p.over and not p.can_run), array_agg(p.place) filter (where p.over),
-        array_agg(p.lane) filter (where p.paced)
-    into places, tids, heads, idle, stay, over, paced
+        array_agg(p.place) filter (where not p.over and not p.can_run), array_agg(p.place) filter (where p.over), array_agg(p.lane) filter (where p.paced)
+    into places, tids, heads, stay, over, paced
     from (
-        select b.place, b.lane, l.paced, l.over, t.ctid as tid, t.priority, not l.over and (p_kinds is null or t.kind = any (p_kinds)) as can_run
+        select b.place, b.lane, l.paced, l.over, t.ctid as tid, t.priority, not l.over and not l.halted and (p_kinds is null or t.kind = any (p_kinds)) as can_run
         from (
             select u.lane, u.task_id, u.place, count(*) over (partition by u.lane) as n,
                 row_number() over (partition by u.lane order by u.task_id = any (p_waited) is not true, u.place) as number
@@ -294,8 +314,8 @@ begin
             where u.fate = 's'
         ) b
         cross join lateral (
-            select n.interval_ms > 0 as paced,
-                b.number > b.n - greatest(n.issued - n.lim, 0) or n.may_be_halted and exists (select from halt h where h.lane = n.id) as over
+            select n.interval_ms > 0 as paced, b.number > b.n - greatest(n.issued - n.lim, 0) as over,
+                n.may_be_halted and exists (select from halt h where h.lane = n.id) as halted
             from lane n
             where n.id = b.lane
             offset 0

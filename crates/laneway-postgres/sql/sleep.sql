@@ -52,6 +52,7 @@ begin
         or exists (
             select from turn u
             where u.queue = any (p_queues)
+              and (u.task_id is null or not exists (select from halt h where h.lane = u.lanes[1]))   -- these wait for an operator
               and (p_kinds is null or exists (
                   select from unnest(u.lanes) n(lane), task t
                   where t.queue = u.queue and t.lane = n.lane and t.kind = any (p_kinds)

@@ -5,8 +5,8 @@
 -- The lane is locked even when nothing is to be issued: otherwise a turn that is being retired elsewhere, on the
 -- ground that the lane is empty, would leave this mark's task without any turn.
 --
--- Marks behind p_after (priority and id), at most p_max. Returns the last one that was seen, null when none was there.
-create or replace function take_up(p_queue text, p_after bigint[], p_max int) returns bigint[]
+-- Marks behind p_after (priority and id), at most p_max; p_taken: tasks that the caller is about to take. Returns the last one that was seen, null when none was there.
+create or replace function take_up(p_queue text, p_after bigint[], p_max int, p_taken tid[]) returns bigint[]
 language plpgsql as $$
 declare
     v_marks      bigint[];
@@ -66,7 +66,7 @@ begin
         cross join lateral (select l.id from lane l where l.id = m.lane for update skip locked) l
     );
 
-    v_done := issue_turns(p_queue, v_locked, v_marks, v_mark_lanes, v_counts, v_limits, v_priorities, v_slowests);
+    v_done := issue_turns(p_queue, v_locked, v_marks, v_mark_lanes, v_counts, v_limits, v_priorities, v_slowests, p_taken);
     -- Marks are never updated, and these are locked by us.
     delete from mark
     where ctid = any (array(select m.tid from unnest(v_marks, v_tids) m(id, tid) where m.id = any (v_done)));
@@ -74,13 +74,13 @@ begin
 end $$;
 
 -- Takes up marks until p_max turns are in line or no mark is left.
-create or replace function take_up_all(p_queue text, p_max int) returns void
+create or replace function take_up_all(p_queue text, p_max int, p_taken tid[] default '{}') returns void
 language plpgsql as $$
 declare
     v_after bigint[] := array[-32768, 0];
 begin
     loop
-        v_after := take_up(p_queue, v_after, 500);
+        v_after := take_up(p_queue, v_after, 500, p_taken);
         exit when v_after is null
             or (select sum(cardinality(t.lanes)) >= p_max from (select t.lanes from turn t where t.queue = p_queue limit p_max) t);
     end loop;
@@ -91,7 +91,7 @@ end $$;
 -- needed again to move one of them up when it is back in line.
 create or replace function issue_turns(
     p_queue text, p_locked bigint[], p_marks bigint[], p_lanes bigint[], p_counts int[], p_limits int[], p_priorities smallint[],
-    p_slowests smallint[]
+    p_slowests smallint[], p_taken tid[]
 ) returns bigint[]
 language plpgsql as $$
 declare
@@ -153,6 +153,9 @@ begin
     where l.ctid = r.tid               -- locked by us, so it stays where it is
       and (i.n > 0 or i.lim <> l.lim or i.slowest > l.slowest);
 
+    perform shed_turns(p_queue, i.lane)
+    from unnest(v_ids, v_lims) i(lane, lim)
+    cross join lateral (select from lane l where l.id = i.lane and l.issued > i.lim offset 0) l;
     if exists (select from unnest(v_new, v_slowest) i(priority, slowest) where i.priority < i.slowest)
         and not exists (select from mixed_queue m where m.queue = p_queue) then
         insert into mixed_queue values (p_queue) on conflict do nothing;   -- once in the life of a queue
@@ -163,60 +166,101 @@ begin
 
     v_late := array(
         select i.lane
-        from unnest(v_ids, v_issue, v_new, v_slowest) i(lane, n, priority, slowest)
-        where i.n = 0
-          and i.priority < i.slowest
+        from unnest(v_ids, v_new, v_slowest) i(lane, priority, slowest)
+        where i.priority < i.slowest
           and exists (select from unnest(p_lanes, p_counts) m(lane, n) where m.lane = i.lane and m.n > 0)
     );
     if v_late <> '{}' then
-        v_waiting := move_up(p_queue, v_late, p_lanes, p_priorities);
+        v_waiting := move_up(p_queue, v_late, p_taken);
     end if;
     return array(
         select m.id
         from unnest(p_marks, p_lanes) m(id, lane)
         where m.lane = any (v_ids)
-          and m.lane <> all (v_waiting)
+          and (m.lane <> all (v_waiting) or v_issue[array_position(v_ids, m.lane)] > 0)   -- a mark issues turns once
     );
 end $$;
 
--- Moves a turn of each of these lanes up to the priority of the most urgent mark. Returns the lanes that have no free
--- turn in line.
-create or replace function move_up(p_queue text, p_late bigint[], p_lanes bigint[], p_priorities smallint[]) returns bigint[]
+-- Takes turns of a lane above its limit out of the line, the least urgent first. Those bound to a task stay: if they are too
+-- many, claims burn them. The caller has locked the lane.
+create or replace function shed_turns(p_queue text, p_lane bigint) returns void
 language plpgsql as $$
 declare
-    v_lane     bigint;
-    v_priority smallint;
-    v_turn     tid;
-    v_waiting  bigint[] := '{}';
+    v_tids tid[];
+begin
+    perform split_line(p_queue, array[p_lane]);
+    v_tids := array(
+        select t.ctid
+        from turn t
+        where t.lanes[1] = p_lane
+          and cardinality(t.lanes) = 1
+          and t.task_id is null
+        order by t.priority desc, t.seq desc
+        limit (select greatest(l.issued - l.lim, 0) from lane l where l.id = p_lane)
+        for update skip locked
+    );
+    delete from turn where ctid = any (v_tids);
+    update lane set issued = issued - cardinality(v_tids) where id = p_lane;
+end $$;
+
+-- A turn that may go with any task of its lane: it is not bound, or its task is gone.
+create or replace function is_free(p_turn turn) returns boolean
+language sql stable as $$
+    select p_turn.task_id is null or not exists (select from task t where t.id = p_turn.task_id)
+$$;
+
+-- Moves turns of these lanes up, until as many stand in line for each priority as there are urgent tasks. Returns the lanes
+-- that have too few free turns in line for that: the others are out, bound to a task, or locked.
+create or replace function move_up(p_queue text, p_late bigint[], p_taken tid[]) returns bigint[]
+language plpgsql as $$
+declare
+    v_lane    bigint;
+    v_urgent  smallint[];
+    v_turn    tid;
+    v_waiting bigint[] := '{}';
 begin
     perform split_line(p_queue, p_late);
     foreach v_lane in array p_late loop
-        select min(m.priority) into v_priority
-        from unnest(p_lanes, p_priorities) m(lane, priority)
-        where m.lane = v_lane;
-        if exists (
-            select from turn t
-            where t.lanes[1] = v_lane and cardinality(t.lanes) = 1 and t.queue = p_queue and t.priority <= v_priority and t.task_id is null
-        ) then
-            continue;
-        end if;
-        v_turn := null;
-        select t.ctid into v_turn
-        from turn t
-        where t.lanes[1] = v_lane
-          and cardinality(t.lanes) = 1
-          and t.queue = p_queue
-          and t.task_id is null
-        order by t.priority desc, t.seq
-        limit 1
-        for update skip locked;
-        if v_turn is not null then
+        v_urgent := array(
+            select t.priority
+            from lane l
+            cross join lateral (
+                select t.priority, t.id
+                from task t
+                where t.queue = p_queue
+                  and t.lane = v_lane
+                  and t.priority < l.slowest
+                  and t.ctid <> all (p_taken)
+                  and not exists (select from turn b where b.lanes[1] = v_lane and cardinality(b.lanes) = 1 and b.task_id = t.id)
+                order by t.priority, t.id
+                limit least(l.lim, 100)
+            ) t
+            where l.id = v_lane
+        );
+        for i in 1 .. cardinality(v_urgent) loop
+            continue when i <= (
+                select count(*)
+                from turn t
+                where t.lanes[1] = v_lane and cardinality(t.lanes) = 1 and t.queue = p_queue and t.priority <= v_urgent[i] and is_free(t)
+            );
+            v_turn := (
+                select t.tid
+                from (
+                    select t.ctid as tid
+                    from turn t
+                    where t.lanes[1] = v_lane and cardinality(t.lanes) = 1 and t.queue = p_queue and t.priority > v_urgent[i] and is_free(t)
+                    order by t.priority desc, t.seq
+                    limit 1
+                    for update skip locked
+                ) t
+            );
+            if v_turn is null then
+                v_waiting := v_waiting || v_lane;
+                exit;
+            end if;
             delete from turn t where t.ctid = v_turn;
-            insert into turn (queue, priority, lanes) values (p_queue, v_priority, array[v_lane]);
-        else
-            -- All out, bound to a task, or locked: the mark stays.
-            v_waiting := v_waiting || v_lane;
-        end if;
+            insert into turn (queue, priority, lanes) values (p_queue, v_urgent[i], array[v_lane]);
+        end loop;
     end loop;
     return v_waiting;
 end $$;

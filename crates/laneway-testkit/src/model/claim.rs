@@ -203,8 +203,7 @@ fn judge_priorities(
     }
     let (laned, free): (Vec<TaskId>, Vec<TaskId>) =
         taken.iter().filter(|id| priority(id) == worst).partition(|id| model.tasks[id].lane.is_some());
-    // About alternately: a turn that proves worthless on the way lets the store begin anew. Neither side may starve.
-    if 3 * laned.len().min(free.len()) + 2 >= laned.len() + free.len() {
+    if laned.len().abs_diff(free.len()) <= 1 {
         return Ok(());
     }
     Err(format!(
