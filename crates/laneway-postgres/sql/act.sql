@@ -115,7 +115,7 @@ begin
     delete from body b where b.task_id = p_task;
     delete from failure f where f.task_id = p_task;
     if v_later.holds_turn then
-        perform put_back(array[v_later.queue], array[v_later.lane], array[v_later.priority]);
+        perform join_lines(array[v_later.queue], array[v_later.lane], array[v_later.priority]);
         perform hint(array[v_later.queue]);
     end if;
     result := 'done';
@@ -194,10 +194,15 @@ begin
             insert into mark (lane, n, priority, slowest, queue, key)
             values (v_task.lane, 1, p_priority, greatest(p_priority, (was::text)::smallint), v_task.queue, lane_key_of(v_task.queue, v_task.lane));
             for v_turn in
-                select t.queue, t.priority, t.seq, t.lane from turn t where t.lane = v_task.lane and t.task_id = p_task for update skip locked
+                select t.ctid as tid, t.seq
+                from turn t
+                where t.lanes[1] = v_task.lane
+                  and cardinality(t.lanes) = 1
+                  and t.task_id = p_task
+                for update skip locked
             loop
-                delete from turn t where t.lane = v_turn.lane and t.task_id = p_task and t.priority = v_turn.priority and t.seq = v_turn.seq;
-                insert into turn (queue, priority, seq, lane, task_id) values (v_turn.queue, p_priority, v_turn.seq, v_turn.lane, p_task);
+                delete from turn t where t.ctid = v_turn.tid;
+                insert into turn (queue, priority, seq, lanes, task_id) values (v_task.queue, p_priority, v_turn.seq, array[v_task.lane], p_task);
             end loop;
         end if;
     end if;
