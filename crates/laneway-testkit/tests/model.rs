@@ -1,7 +1,6 @@
 //! Random scripts against both stores. `LANEWAY_SEED` adds a seed, `LANEWAY_MODEL_OPS` sets the length.
 //!
-//! SQLite runs a few long scripts, PostgreSQL many short ones: of the long ones a few (`LANEWAY_MODEL_OPS=1000
-//! LANEWAY_SEED=3`) still find a lane of mixed priorities that stands too far back in line after its limit was changed.
+//! SQLite runs a few long scripts, PostgreSQL many short ones.
 
 use laneway_testkit::model::{check, operations, seed_of_environment};
 
