@@ -17,6 +17,7 @@ pub mod fires;
 mod hint;
 mod id;
 mod json;
+mod keep;
 mod lane;
 pub mod liveness;
 mod look;
@@ -24,6 +25,7 @@ mod name;
 mod outcome;
 mod retry;
 mod schedule;
+mod stats;
 mod store;
 mod task;
 mod unique;
@@ -39,16 +41,18 @@ pub use filter::{Compare, Filter, Moment, Term, Test};
 pub use hint::{Hint, HintSender, Hints};
 pub use id::{LeaseId, LeaseRef, LeaseToken, SessionId, TaskId};
 pub use json::Json;
+pub use keep::{Keep, QueueSettings};
 pub use lane::{Lane, LaneLimit, LaneSettings, LaneView, OnFailure};
 pub use liveness::{Capacity, Fence, Orders, Registration, Renewal, Renewed, Sleep, Swept};
 pub use look::{
-    Cancel, Counts, Cursor, LOOK_ROWS_MAX, LOOK_TEXTS_MAX, Listing, Looked, Page, Place, State, TaskView,
-    WorkerView,
+    Cancel, Counts, Cursor, KindCounts, LOOK_ROWS_MAX, LOOK_TEXTS_MAX, Listing, Looked, Page, Place,
+    QueueView, State, TaskView, WorkerView,
 };
 pub use name::{ActorName, Kind, LaneKey, QueueName, ScheduleName, Tag, UniqueKey};
 pub use outcome::{Outcome, Settle, Settled, Verdict};
 pub use retry::RetryPolicy;
 pub use schedule::{Fire, Fired, Missed, Overlap, Ran, Rule, Schedule, ScheduleView};
+pub use stats::{FailedAttempt, Histogram, Point, Series};
 pub use store::Store;
 pub use task::{NewTask, Task, TaskOptions, When, check_bulk};
 pub use unique::{Effect, Enqueued, KeyScope, OnConflict, Unique, content_hash};

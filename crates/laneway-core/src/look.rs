@@ -10,6 +10,7 @@ use crate::advance::Kinds;
 use crate::filter::{Filter, Test};
 use crate::id::{SessionId, TaskId};
 use crate::json::Json;
+use crate::keep::Keep;
 use crate::liveness::Capacity;
 use crate::name::{Kind, LaneKey, QueueName};
 use crate::task::TaskOptions;
@@ -291,8 +292,43 @@ pub struct Counts {
     pub queue: QueueName,
     /// The state.
     pub state: State,
-    /// How many.
+    /// How many. At least, when there are `more`.
     pub tasks: u64,
+    /// True when counting stopped here: with very many tasks only the first some thousands are counted.
+    pub more: bool,
+}
+
+/// How many tasks of a kind are in a state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct KindCounts {
+    /// The kind.
+    pub kind: Kind,
+    /// The state.
+    pub state: State,
+    /// How many. At least, when there are `more`.
+    pub tasks: u64,
+    /// True when counting stopped here.
+    pub more: bool,
+}
+
+/// A queue that is known by its settings, tasks, workers or history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QueueView {
+    /// Its name.
+    pub queue: QueueName,
+    /// Since when nothing is claimed from it.
+    pub paused_at: Option<Timestamp>,
+    /// Since when its oldest runnable task has been runnable: the queue's health. In a queue with more than 500 lanes it
+    /// is looked for in some of them.
+    pub oldest_ready_at: Option<Timestamp>,
+    /// How long completed tasks are kept.
+    pub keep_completed: Keep,
+    /// How long failed tasks are kept.
+    pub keep_failed: Keep,
+    /// How long cancelled tasks are kept.
+    pub keep_cancelled: Keep,
+    /// Whether statistics are gathered.
+    pub statistics: bool,
 }
 
 /// A living worker.

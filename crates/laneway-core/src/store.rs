@@ -13,11 +13,13 @@ use crate::advance::{Advance, Advanced, Kinds};
 use crate::error::StoreError;
 use crate::hint::Hints;
 use crate::id::{SessionId, TaskId};
+use crate::keep::QueueSettings;
 use crate::lane::{LaneSettings, LaneView};
 use crate::liveness::{Fence, Registration, Renewal, Renewed, Sleep, Swept};
-use crate::look::{Cancel, Counts, Listing, Page, TaskView, WorkerView};
+use crate::look::{Cancel, Counts, KindCounts, Listing, Page, QueueView, TaskView, WorkerView};
 use crate::name::{LaneKey, QueueName, ScheduleName};
 use crate::schedule::{Fired, Ran, Schedule, ScheduleView};
+use crate::stats::{FailedAttempt, Point, Series};
 use crate::task::NewTask;
 use crate::unique::Enqueued;
 
@@ -59,8 +61,8 @@ pub trait Store: Send + Sync + 'static {
     /// time; several at once share the work.
     async fn sweep(&self) -> Result<Swept, StoreError>;
 
-    /// House-keeping that nobody waits for: cleans hot tables, prepares days of history, removes lanes that have
-    /// long been empty.
+    /// House-keeping that nobody waits for: cleans hot tables, prepares days of history, folds history into counts and
+    /// statistics, removes what is kept no longer and lanes that have long been empty.
     async fn maintain(&self) -> Result<(), StoreError>;
 
     /// A handle for signs of life, with a connection of its own that is made in the runtime that uses it, so that
@@ -100,8 +102,24 @@ pub trait Store: Send + Sync + 'static {
     /// One page of tasks.
     async fn list(&self, listing: Listing) -> Result<Page, StoreError>;
 
-    /// Tasks by queue and state; states without tasks are left out.
+    /// Tasks by queue and state; states without tasks are left out. Cheap with millions of tasks: what has ended is
+    /// exact, what is open is counted up to some thousands.
     async fn counts(&self) -> Result<Vec<Counts>, StoreError>;
+
+    /// The tasks of one queue by kind and state.
+    async fn counts_by_kind(&self, queue: &QueueName) -> Result<Vec<KindCounts>, StoreError>;
+
+    /// The queues that are known, with the age of their oldest runnable task.
+    async fn queues(&self) -> Result<Vec<QueueView>, StoreError>;
+
+    /// Changes a queue, which is made if it does not exist.
+    async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError>;
+
+    /// Statistics for charts, one point per step. What happened since the last [`maintain`](Self::maintain) may be missing.
+    async fn series(&self, series: Series) -> Result<Vec<Point>, StoreError>;
+
+    /// The failed attempts of a task, newest first: the last twenty, and the one that failed it for good.
+    async fn failures(&self, task: TaskId) -> Result<Vec<FailedAttempt>, StoreError>;
 
     /// Ends a task that is not running, or tells its worker to stop it. What a program does with its own tasks; operators
     /// use [`act`](Store::act), which names them.

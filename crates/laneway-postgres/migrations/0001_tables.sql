@@ -46,6 +46,7 @@ create table later (
 ) with (autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off);
 create unique index later_id_idx on later (id);
 create index later_due_idx on later (due_at, id);
+create index later_lane_idx on later (lane) where holds_turn;
 
 -- One row per claim. Parallel arrays, sorted by task id; a column in which all values are the default is null.
 -- Arrays of the type of `task` would be shorter to write and would forbid every change of that table.
@@ -114,8 +115,11 @@ create table ended (
     payload      json,
     extra        json,
     result       json,
-    error        text
+    error        text,
+    ready_at     timestamptz,                      -- when it became runnable last, if that was after it was enqueued
+    tx           xid8        not null default pg_current_xact_id()   -- for the fold (fold.sql)
 ) partition by range (ended_at);
+create index ended_tx_idx on ended (tx);
 create index ended_id_idx on ended (id);
 create index ended_at_idx on ended (ended_at, id);
 create index ended_failed_idx on ended (queue, kind, ended_at) where state = 'failed';
@@ -133,10 +137,13 @@ create table ended_plain (
     lanes        bigint[],
     priorities   smallint[],
     max_attempts smallint[],
-    started_ats  timestamptz[]                     -- when they differ from started_at
+    started_ats  timestamptz[],                    -- when they differ from started_at
+    ready_ats    timestamptz[],
+    tx           xid8        not null default pg_current_xact_id()
 ) partition by range (ended_at);
 create index ended_plain_id_idx on ended_plain (lowest_id);
 create index ended_plain_at_idx on ended_plain (ended_at);
+create index ended_plain_tx_idx on ended_plain (tx);
 
 -- Rows whose day has not been prepared land here.
 create table ended_other_days partition of ended default;

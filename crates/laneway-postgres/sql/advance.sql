@@ -38,6 +38,8 @@ declare
     v_alive   boolean;
     v_wanted  int := 0;
     v_got     int := 0;
+    v_before  int := 0;
+    v_started int[];
     v_row     advance_row;
     i         int;
 begin
@@ -95,7 +97,12 @@ begin
                 end if;
                 return next v_row;
             end loop;
+            v_started[i] := v_got - v_before;
+            v_before := v_got;
         end loop;
+        if v_got > 0 then
+            perform count_started(p_queues, v_started);
+        end if;
     end if;
 
     v_answer.remaining := case
@@ -122,6 +129,17 @@ begin
         ));
     end if;
     return next v_answer;
+end $$;
+
+-- One small row per queue for the statistics.
+create or replace function count_started(p_queues text[], p_started int[]) returns void
+language plpgsql as $$
+begin
+    insert into stat_delta (at, queue, started)
+    select clock(), u.queue, u.n
+    from unnest(p_queues, p_started) u(queue, n)
+    where u.n > 0
+      and not exists (select from queue q where q.name = u.queue and not q.statistics);
 end $$;
 
 -- The open tasks of leases that an advance has made whose answer was lost.

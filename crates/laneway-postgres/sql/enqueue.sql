@@ -33,6 +33,7 @@ begin
         insert into task (id, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra)
         select u.id, v_now, octet_length(u.payload), u.priority, u.max_attempts, u.queue, u.kind, u.payload::json, u.extra::json
         from unnest(ids, p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_extras) u(id, kind, payload, queue, priority, max_attempts, extra);
+        perform count_enqueued(p_queues, v_now);
         perform hint_enqueued(p_queues, p_delays_ms, p_dues);
         return;
     end if;
@@ -86,8 +87,20 @@ begin
         order by min(place)
     )
     select array_agg(id order by place) into ids from new;
+    perform count_enqueued(p_queues, v_now);
     -- Statement 2 looks who sleeps: never in the statement that wrote.
     perform hint_enqueued(p_queues, p_delays_ms, p_dues);
+end $$;
+
+-- One small row per queue and call for the statistics; the fold adds it up.
+create or replace function count_enqueued(p_queues text[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+    insert into stat_delta (at, queue, enqueued)
+    select p_now, u.queue, count(*)
+    from unnest(p_queues) u(queue)
+    where not exists (select from queue q where q.name = u.queue and not q.statistics)
+    group by u.queue;
 end $$;
 
 -- Hints for tasks that were just written. A task for later hints only those who would oversleep it.
@@ -143,7 +156,7 @@ end $$;
 -- Bulk enqueue, after COPY: marks, then hints.
 create or replace function bulk_end(
     p_mark_queues text[], p_mark_keys text[], p_mark_counts int[], p_mark_limits int[], p_mark_priorities smallint[],
-    p_mark_slowests smallint[], p_queues text[]
+    p_mark_slowests smallint[], p_queues text[], p_counts int[]
 ) returns void
 language plpgsql
 set search_path from current
@@ -154,6 +167,10 @@ begin
     select lane_id(u.queue, u.key), u.n, u.lim, u.priority, u.slowest, u.queue, u.key
     from unnest(p_mark_queues, p_mark_keys, p_mark_counts, p_mark_limits, p_mark_priorities, p_mark_slowests)
         u(queue, key, n, lim, priority, slowest);
+    insert into stat_delta (at, queue, enqueued)
+    select clock(), u.queue, u.n
+    from unnest(p_queues, p_counts) u(queue, n)
+    where not exists (select from queue q where q.name = u.queue and not q.statistics);
     perform hint(p_queues);
 end $$;
 

@@ -90,26 +90,6 @@ begin
         limit 1;
 end $$;
 
-create or replace function count_tasks() returns table (queue text, state text, tasks bigint)
-language sql
-set search_path from current
-as $$
-    select c.queue, c.state, sum(c.tasks)::bigint
-    from (
-        select t.queue, 'pending' as state, count(*) as tasks from task t group by t.queue
-        union all
-        select t.queue, 'later', count(*) from later t group by t.queue
-        union all
-        select l.queue, 'leased', sum(l.tasks - coalesce((select sum(cardinality(s.task_ids)) from settled s where s.lease_id = l.id), 0)) from lease l group by l.queue
-        union all
-        select e.queue, e.state, count(*) from ended e group by e.queue, e.state
-        union all
-        select e.queue, 'completed', sum(e.tasks) from ended_plain e group by e.queue
-    ) c
-    group by c.queue, c.state
-    having sum(c.tasks) > 0
-$$;
-
 create or replace function list_workers()
 returns table (session uuid, name text, queues text[], kinds text[], slots int, free int, memory_percent smallint, draining boolean, started_at timestamptz, seen_at timestamptz)
 language sql

@@ -54,23 +54,27 @@ end $$;
 -- Tasks that have ended. Plain successes of one settle share a row; ids in it lie within 16384 of each other.
 create or replace function record_history(p_ends ending[], p_now timestamptz) returns void
 language plpgsql as $$
+declare
+    v_unkept text[] := unkept_queues();
 begin
-    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, started_ats)
+    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, started_ats, ready_ats)
     select p_now, min(e.started_at), min(e.id), count(*), e.queue, array_agg(e.id), array_agg(e.kind), array_agg(e.enqueued_at),
         case when bool_or(e.lane <> 0) then array_agg(e.lane) end,
         case when bool_or(e.priority <> 0) then array_agg(e.priority) end,
         case when bool_or(e.max_attempts <> 25) then array_agg(e.max_attempts) end,
-        case when min(e.started_at) <> max(e.started_at) then array_agg(e.started_at) end
+        case when min(e.started_at) <> max(e.started_at) then array_agg(e.started_at) end,
+        case when bool_or(e.ready_at is not null) then array_agg(e.ready_at) end
     from unnest(p_ends) e
     where e.verdict = 'completed'
       and e.result is null
       and e.attempt = 0
       and e.crashes = 0
       and e.parent_id is null
+      and e.queue <> all (v_unkept)
     group by e.queue, e.id >> 14;
 
     insert into ended (id, lane, enqueued_at, started_at, ended_at, parent_id, priority, attempt, max_attempts, crashes, depth, state, queue, kind, payload, extra, result, error,
-        lane_key)
+        lane_key, ready_at)
     select
         e.id, e.lane, e.enqueued_at, e.started_at, p_now, e.parent_id, e.priority,
         -- Give-backs and crashes charge nothing, even when they are the end.
@@ -83,10 +87,16 @@ begin
             when e.verdict = 'cancelled' then coalesce(e.report, 'cancelled')
             else e.report
         end,
-        case when e.lane <> 0 then lane_key_of(e.queue, e.lane) end
+        case when e.lane <> 0 then lane_key_of(e.queue, e.lane) end,
+        e.ready_at
     from unnest(p_ends) e
     where e.verdict in ('completed', 'failed', 'cancelled')
-      and (e.verdict <> 'completed' or e.result is not null or e.attempt <> 0 or e.crashes <> 0 or e.parent_id is not null);
+      and (e.verdict <> 'completed' or e.result is not null or e.attempt <> 0 or e.crashes <> 0 or e.parent_id is not null)
+      and (e.verdict <> 'completed' or e.queue <> all (v_unkept));
+    if v_unkept <> '{}' then
+        perform count_unkept(array_agg(e.queue), array_agg(1), p_now) from unnest(p_ends) e where e.verdict = 'completed' and e.queue = any (v_unkept);
+        delete from failure where task_id = any (array(select e.id from unnest(p_ends) e where e.verdict = 'completed' and e.queue = any (v_unkept)));
+    end if;
 
     delete from body
     where task_id = any (array(
@@ -128,6 +138,33 @@ begin
     from unnest(p_ends) e
     where e.verdict = 'later'
       and e.outcome = 'retry';
+
+    -- The newest 20 are kept.
+    if exists (select from unnest(p_ends) e where e.attempt >= 20) then
+        delete from failure f
+        using unnest(p_ends) e
+        where f.task_id = e.id
+          and f.attempt <= e.attempt - 19
+          and e.attempt >= 20;
+    end if;
+end $$;
+
+-- Queues that keep no history of successes; few have a setting at all.
+create or replace function unkept_queues() returns text[]
+language plpgsql as $$
+begin
+    return array(select q.name from queue q where q.keep_completed_days = 0);
+end $$;
+
+-- Successes that leave nothing behind are at least counted.
+create or replace function count_unkept(p_queues text[], p_counts int[], p_now timestamptz) returns void
+language plpgsql as $$
+begin
+    insert into stat_delta (at, queue, completed)
+    select p_now, c.queue, sum(c.n)
+    from unnest(p_queues, p_counts) c(queue, n)
+    where not exists (select from queue q where q.name = c.queue and not q.statistics)
+    group by c.queue;
 end $$;
 
 -- Tasks that are runnable again, in their old place and, in a lane, with the turn that they had.

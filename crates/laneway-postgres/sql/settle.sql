@@ -147,11 +147,16 @@ create or replace function settle_plain(
 language plpgsql as $$
 declare
     v_has record;
+    v_unkept text[] := unkept_queues();
 begin
-    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts)
-    select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts
+    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats)
+    select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts, l.ready_ats
     from lease l
-    where l.id = any (p_leases);
+    where l.id = any (p_leases)
+      and l.queue <> all (v_unkept);
+    if v_unkept <> '{}' then
+        perform count_unkept(array_agg(l.queue), array_agg(l.tasks), clock()) from lease l where l.id = any (p_leases) and l.queue = any (v_unkept);
+    end if;
 
     select bool_or(l.lanes is not null) as lanes, bool_or(l.sizes is not null) as bodies, bool_or(l.extras is not null) as extras into v_has
     from lease l

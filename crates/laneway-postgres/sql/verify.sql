@@ -95,4 +95,15 @@ as $$
           select from unique_key k
           where k.queue = o.queue and k.kind = o.kind and k.key = o.extra->'unique'->>'key' and k.task_id = o.id
       )
+    union all
+    select format('queue %s has %s tasks of kind %s that ended as %s, but %s are counted', c.queue, sum(c.there), c.kind, c.state, sum(c.counted))
+    from (
+        select e.queue, e.state, e.kind, count(*) as there, 0 as counted from ended e group by e.queue, e.state, e.kind
+        union all
+        select e.queue, 'completed', t.kind, count(*), 0 from ended_plain e, unnest(e.kinds) t(kind) group by e.queue, t.kind
+        union all
+        select e.queue, e.state, e.kind, 0, e.n from count_ended(1000000) e
+    ) c
+    group by c.queue, c.state, c.kind
+    having sum(c.there) <> sum(c.counted)
 $$;

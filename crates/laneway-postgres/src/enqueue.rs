@@ -1,6 +1,6 @@
 //! Enqueue: one task at a time with shared commits, or many by COPY.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 
 use deadpool_postgres::Pool;
@@ -279,14 +279,16 @@ async fn copy_tasks(
     }
     let mark_queues: Vec<_> = marks.places.iter().map(|place| lanes.queues[*place]).collect();
     let mark_keys: Vec<_> = marks.places.iter().map(|place| lanes.keys[*place]).collect();
-    let mut queues: Vec<_> = new.iter().map(|(_, task)| task.queue.as_str()).collect();
-    queues.sort_unstable();
-    queues.dedup();
+    let mut per_queue: BTreeMap<&str, i32> = BTreeMap::new();
+    for (_, task) in new {
+        *per_queue.entry(task.queue.as_str()).or_default() += 1;
+    }
+    let (queues, counts): (Vec<_>, Vec<_>) = per_queue.into_iter().unzip();
     transaction
         .query_typed(
             &format!(
                 "select {schema}.bulk_end(p_mark_queues => $1, p_mark_keys => $2, p_mark_counts => $3, \
-                 p_mark_limits => $4, p_mark_priorities => $5, p_mark_slowests => $6, p_queues => $7)"
+                 p_mark_limits => $4, p_mark_priorities => $5, p_mark_slowests => $6, p_queues => $7, p_counts => $8)"
             ),
             &[
                 (&mark_queues, Type::TEXT_ARRAY),
@@ -296,6 +298,7 @@ async fn copy_tasks(
                 (&marks.priorities, Type::INT2_ARRAY),
                 (&marks.slowests, Type::INT2_ARRAY),
                 (&queues, Type::TEXT_ARRAY),
+                (&counts, Type::INT4_ARRAY),
             ],
         )
         .await

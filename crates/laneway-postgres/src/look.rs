@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_core::{
-    Counts, Cursor, Json, Kinds, LaneKey, LaneLimit, LaneView, Listing, Looked, OnFailure, Page, Place,
-    SessionId, State, TaskId, TaskView,
+    Counts, Cursor, FailedAttempt, Histogram, Json, Keep, KindCounts, Kinds, LaneKey, LaneLimit, LaneView,
+    Listing, Looked, OnFailure, Page, Place, Point, QueueView, Series, SessionId, State, TaskId, TaskView,
 };
 use tokio_postgres::Row;
 
@@ -88,7 +88,55 @@ pub(crate) fn counts(row: &Row) -> Counts {
         queue: stored_name(row.get("queue")),
         state: state(row.get("state")),
         tasks: row.get::<_, i64>("tasks") as u64,
+        more: row.get("more"),
     }
+}
+
+pub(crate) fn kind_counts(row: &Row) -> KindCounts {
+    KindCounts {
+        kind: stored_name(row.get("kind")),
+        state: state(row.get("state")),
+        tasks: row.get::<_, i64>("tasks") as u64,
+        more: row.get("more"),
+    }
+}
+
+pub(crate) fn queue_view(row: &Row) -> QueueView {
+    let keep = |column| Keep::from_stored(row.get(column));
+    QueueView {
+        queue: stored_name(row.get("queue")),
+        paused_at: row.get("paused_at"),
+        oldest_ready_at: row.get("oldest_ready_at"),
+        keep_completed: keep("keep_completed_days"),
+        keep_failed: keep("keep_failed_days"),
+        keep_cancelled: keep("keep_cancelled_days"),
+        statistics: row.get("statistics"),
+    }
+}
+
+/// The points of a series; steps without a row stay empty.
+pub(crate) fn points(series: &Series, rows: &[Row]) -> Vec<Point> {
+    let mut points = series.empty();
+    for row in rows {
+        let number = |column| row.get::<_, i64>(column) as u64;
+        let times = |column| {
+            let counts: Vec<i64> = row.get(column);
+            Histogram::from_counts(counts.into_iter().map(|n| n as u64))
+        };
+        if let Some(point) = points.get_mut(row.get::<_, i64>("step") as usize) {
+            point.enqueued = number("enqueued");
+            point.started = number("started");
+            point.completed = number("completed");
+            point.failed = number("failed");
+            point.cancelled = number("cancelled");
+            (point.waits, point.runs) = (times("waits"), times("runs"));
+        }
+    }
+    points
+}
+
+pub(crate) fn failed_attempt(row: &Row) -> FailedAttempt {
+    FailedAttempt { attempt: row.get::<_, i32>("attempt") as u32, at: row.get("at"), error: row.get("error") }
 }
 
 pub(crate) fn lane_view(key: LaneKey, row: &Row) -> LaneView {

@@ -27,7 +27,7 @@ macro_rules! functions {
 }
 
 const MIGRATIONS: &[Migration] =
-    migrations!["0001_tables", "0002_unique_keys", "0003_schedules", "0006_operators"];
+    migrations!["0001_tables", "0002_unique_keys", "0003_schedules", "0004_statistics", "0006_operators"];
 
 /// The functions, each after those that it needs when it is created.
 const FUNCTIONS: &[&str] = functions![
@@ -61,6 +61,9 @@ const FUNCTIONS: &[&str] = functions![
     "look",
     "list",
     "schedule",
+    "fold",
+    "count",
+    "keep",
     "verify",
     "maintain"
 ];

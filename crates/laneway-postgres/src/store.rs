@@ -10,9 +10,10 @@ use jiff::Timestamp;
 use laneway_core::validate::{self, PAGE_MAX};
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
-    Cancel, Capacity, Counts, Enqueued, Fence, Fired, Hints, Kinds, LaneKey, LaneSettings, LaneView, Limits,
-    Listing, Looked, NewBulk, NewTask, Orders, Page, Pausable, Pause, QueueName, Ran, Registration, Renewal,
-    Renewed, Schedule, ScheduleName, ScheduleView, SessionId, Sleep, Store, StoreError, Swept, TaskId,
+    Cancel, Capacity, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints, Keep, KindCounts, Kinds, LaneKey,
+    LaneSettings, LaneView, Limits, Listing, Looked, NewBulk, NewTask, Orders, Page,
+    Pausable, Pause, Point, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed,
+    Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept, TaskId,
     TaskView, WorkerView, check_bulk,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -301,6 +302,8 @@ impl Store for PostgresStore {
         self.call("prepare days of history", "prepare_days()", &[]).await?;
         self.call("remove idle lanes", "remove_idle_lanes(p_max => 1000)", &[]).await?;
         self.call("remove keys", "remove_expired_keys(p_max => 10000)", &[]).await?;
+        self.call("fold history", "fold_history()", &[]).await?;
+        self.call("drop history", "drop_history(p_max => 10000)", &[]).await?;
         if self.claimed_since_vacuum.load(Ordering::Relaxed) < VACUUM_AFTER {
             return Ok(());
         }
@@ -396,6 +399,52 @@ impl Store for PostgresStore {
         let mut counts: Vec<_> = rows.iter().map(look::counts).collect();
         counts.sort();
         Ok(counts)
+    }
+
+    async fn counts_by_kind(&self, queue: &QueueName) -> Result<Vec<KindCounts>, StoreError> {
+        let parameters: &[Parameter<'_>] = &[(&queue.as_str(), Type::TEXT)];
+        let rows = self.call("count kinds", "count_kinds(p_queue => $1)", parameters).await?;
+        let mut counts: Vec<_> = rows.iter().map(look::kind_counts).collect();
+        counts.sort();
+        Ok(counts)
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueView>, StoreError> {
+        let rows = self.call("list queues", "list_queues()", &[]).await?;
+        Ok(rows.iter().map(look::queue_view).collect())
+    }
+
+    async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError> {
+        settings.check()?;
+        let call = "set_queue(p_queue => $1, p_keep_completed_days => $2, p_keep_failed_days => $3, \
+                    p_keep_cancelled_days => $4, p_statistics => $5)";
+        let parameters: &[Parameter<'_>] = &[
+            (&queue.as_str(), Type::TEXT),
+            (&settings.keep_completed.map(Keep::stored), Type::INT4),
+            (&settings.keep_failed.map(Keep::stored), Type::INT4),
+            (&settings.keep_cancelled.map(Keep::stored), Type::INT4),
+            (&settings.statistics, Type::BOOL),
+        ];
+        self.call("set a queue", call, parameters).await.map(drop)
+    }
+
+    async fn series(&self, series: Series) -> Result<Vec<Point>, StoreError> {
+        series.check()?;
+        let call = "read_series(p_queue => $1, p_from => $2, p_to => $3, p_step_s => $4)";
+        let parameters: &[Parameter<'_>] = &[
+            (&series.queue.as_ref().map(QueueName::as_str), Type::TEXT),
+            (&series.from, Type::TIMESTAMPTZ),
+            (&series.to, Type::TIMESTAMPTZ),
+            (&(series.step.as_secs() as i64), Type::INT8),
+        ];
+        let rows = self.call("read statistics", call, parameters).await?;
+        Ok(look::points(&series, &rows))
+    }
+
+    async fn failures(&self, task: TaskId) -> Result<Vec<FailedAttempt>, StoreError> {
+        let rows =
+            self.call("list failures", "list_failures(p_task => $1)", &[(&task.0, Type::INT8)]).await?;
+        Ok(rows.iter().map(look::failed_attempt).collect())
     }
 
     async fn cancel(&self, task: TaskId) -> Result<Cancel, StoreError> {

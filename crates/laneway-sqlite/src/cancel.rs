@@ -33,7 +33,7 @@ pub(crate) fn cancel(step: &mut Step<'_>, task: TaskId) -> rusqlite::Result<Canc
 }
 
 fn cancel_pending(step: &mut Step<'_>, id: i64, lane: i64) -> rusqlite::Result<()> {
-    end::end_task(step, Table::Task, id, lane, Ending::cancelled(None))?;
+    end::end_waiting(step, Table::Task, id, lane, Ending::cancelled(None))?;
     if lane == 0 {
         return Ok(());
     }
@@ -42,7 +42,7 @@ fn cancel_pending(step: &mut Step<'_>, id: i64, lane: i64) -> rusqlite::Result<(
 }
 
 fn cancel_later(step: &mut Step<'_>, id: i64, lane: i64, holds_turn: bool) -> rusqlite::Result<()> {
-    end::end_task(step, Table::Later, id, lane, Ending::cancelled(None))?;
+    end::end_waiting(step, Table::Later, id, lane, Ending::cancelled(None))?;
     if holds_turn && turn::release(step, lane)? {
         line::refresh(step, lane)?;
     }

@@ -37,7 +37,8 @@ insert into leased (
     kind,
     options,
     payload,
-    error
+    error,
+    ready_at
 )
 select id,
        ?2,
@@ -54,7 +55,8 @@ select id,
        kind,
        options,
        payload,
-       error
+       error,
+       ready_at
 from task
 where id = ?1";
 
@@ -80,6 +82,7 @@ pub(crate) fn claim(
         }
         let claim = pause::open_claim(step.db, queue, claim)?;
         let mut taken = Picker::new(step, &claim, queue, number)?.pick(step, &mut leases)?;
+        step.tally.started(queue, taken.len());
         taken.sort_unstable_by_key(|(_, task)| (task.priority, task.id));
         claimed.extend(taken);
     }

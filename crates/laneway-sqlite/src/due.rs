@@ -21,8 +21,13 @@ where due_at <= ?1
 order by due_at, id
 limit ?2";
 
-const TO_TASK: &str =
-    concat!("insert into task (id, ", carried!(), ") select id, ", carried!(), " from later where id = ?1");
+const TO_TASK: &str = concat!(
+    "insert into task (id, ready_at, ",
+    carried!(),
+    ") select id, due_at, ",
+    carried!(),
+    " from later where id = ?1"
+);
 
 const RESTED: &str = "select lane from parked where until <= ?1";
 

@@ -1,9 +1,12 @@
-//! Moves tasks out of the places where they wait or run. Every end of a task, whatever its cause, is [`end_task`].
+//! Moves tasks out of the places where they wait or run. Every end of a task, whatever its cause, is [`end_leased`] or
+//! [`end_waiting`].
 
 use rusqlite::params;
 
 use laneway_core::State;
 
+use crate::fold::Times;
+use crate::keep;
 use crate::lane;
 use crate::row::{Sql, carried};
 use crate::turn::{self, End};
@@ -21,6 +24,9 @@ pub(crate) struct Leased {
     has_parent: bool,
     /// Only options can hold a key.
     has_options: bool,
+    kind: String,
+    ready_at: i64,
+    started_at: i64,
 }
 
 /// The table that a task leaves.
@@ -67,7 +73,10 @@ select queue,
        max_attempts,
        crashes,
        parent is not null,
-       options is not null
+       options is not null,
+       kind,
+       coalesce(ready_at, enqueued_at),
+       started_at
 from leased
 where id = ?1
   and lease = ?2";
@@ -78,6 +87,12 @@ set attempt = attempt + ?2,
     crashes = crashes + ?3,
     error = coalesce(?4, error)
 where id = ?1";
+
+const INSERT_FAILURE: &str =
+    "insert or replace into failure (task_id, attempt, at, error) values (?1, ?2, ?3, ?4)";
+const TRIM_FAILURES: &str = "delete from failure where task_id = ?1 and attempt <= ?2";
+/// Failed attempts of a task that are remembered.
+const FAILURES_KEPT: i64 = 20;
 
 const IS_ORDERED: &str = "select 1 from lane where id = ?1 and lim = 1";
 
@@ -143,8 +158,13 @@ const TO_LATER: &str = concat!(
     " from leased where id = ?1"
 );
 
-const TO_TASK: &str =
-    concat!("insert into task (id, ", carried!(), ") select id, ", carried!(), " from leased where id = ?1");
+const TO_TASK: &str = concat!(
+    "insert into task (id, ready_at, ",
+    carried!(),
+    ") select id, ready_at, ",
+    carried!(),
+    " from leased where id = ?1"
+);
 
 /// The task if this lease still has it.
 pub(crate) fn leased(step: &Step<'_>, lease: i64, id: i64) -> rusqlite::Result<Option<Leased>> {
@@ -158,6 +178,9 @@ pub(crate) fn leased(step: &Step<'_>, lease: i64, id: i64) -> rusqlite::Result<O
             crashes: row.get(4)?,
             has_parent: row.get(5)?,
             has_options: row.get(6)?,
+            kind: row.get(7)?,
+            ready_at: row.get(8)?,
+            started_at: row.get(9)?,
         })
     })
 }
@@ -180,6 +203,17 @@ pub(crate) fn end_leased(
         && task.attempt + attempts == 1
         && task.crashes == 0
         && !task.has_parent;
+    let times = Times { ready_at: task.ready_at, started_at: task.started_at };
+    step.tally.ended(task.queue, ending.state, Some(times), step.now);
+    if ending.state == State::Completed && keeps_nothing(step, task.queue)? {
+        step.db.run("delete from failure where task_id = ?1", [task.id])?;
+        if task.has_options {
+            unique::release_ended(step, task.id)?;
+        }
+        leave(step, Table::Leased, task.id)?;
+        return release(step, task.lane, lanes);
+    }
+    step.tally.kept(task.queue, ending.state, task.kind.clone());
     if plain {
         if task.has_options {
             unique::release_ended(step, task.id)?;
@@ -188,20 +222,44 @@ pub(crate) fn end_leased(
         leave(step, Table::Leased, task.id)?;
     } else {
         charge(step, task.id, Charge { attempts, ..Charge::default() })?;
-        end_task(step, Table::Leased, task.id, task.lane, ending)?;
+        record_end(step, Table::Leased, task.id, task.lane, ending)?;
     }
     release(step, task.lane, lanes)
 }
 
-/// Ends a task: history, and what its lane does about a failure. What becomes of its turn depends on where it was,
-/// and is the caller's.
-pub(crate) fn end_task(
+/// True when the queue writes no history of successes. Asked once per command.
+fn keeps_nothing(step: &mut Step<'_>, queue: i64) -> rusqlite::Result<bool> {
+    if let Some(known) = step.tally.keeps_nothing.get(&queue) {
+        return Ok(*known);
+    }
+    let nothing = keep::keeps_nothing(step, queue)?;
+    step.tally.keeps_nothing.insert(queue, nothing);
+    Ok(nothing)
+}
+
+/// Ends a task that did not run.
+pub(crate) fn end_waiting(
     step: &mut Step<'_>,
     from: Table,
     id: i64,
     lane: i64,
     ending: Ending,
 ) -> rusqlite::Result<()> {
+    let queue_and_kind = match from {
+        Table::Later => "select queue, kind from later where id = ?1",
+        _ => "select queue, kind from task where id = ?1",
+    };
+    let found = step.db.first(queue_and_kind, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if let Some((queue, kind)) = found {
+        step.tally.ended(queue, ending.state, None, step.now);
+        step.tally.kept(queue, ending.state, kind);
+    }
+    record_end(step, from, id, lane, ending)
+}
+
+/// History, and what the lane does about a failure. What becomes of the turn depends on where the task was, and is the
+/// caller's.
+fn record_end(step: &mut Step<'_>, from: Table, id: i64, lane: i64, ending: Ending) -> rusqlite::Result<()> {
     let (set_error, end) = match from {
         Table::Task => (SET_ERROR_OF_TASK, end_from!("task")),
         Table::Later => (SET_ERROR_OF_LATER, end_from!("later")),
@@ -228,6 +286,11 @@ pub(crate) fn put_off(
     lanes: &mut Vec<i64>,
 ) -> rusqlite::Result<()> {
     let holds_turn = task.lane != 0 && step.db.any(IS_ORDERED, [task.lane])?;
+    if let Some(error) = &charged.error {
+        let attempt = i64::from(task.attempt) + 1;
+        step.db.run(INSERT_FAILURE, params![task.id, attempt, step.now, error])?;
+        step.db.run(TRIM_FAILURES, [task.id, attempt - FAILURES_KEPT])?;
+    }
     charge(step, task.id, charged)?;
     step.db.run(TO_LATER, params![task.id, due_at, holds_turn])?;
     leave(step, Table::Leased, task.id)?;

@@ -92,6 +92,7 @@ pub(crate) fn enqueue(
 
 fn insert(step: &mut Step<'_>, id: i64, task: &NewTask, place: Place) -> rusqlite::Result<()> {
     let Place { queue, lane } = place;
+    step.tally.enqueued(queue);
     let options = TaskOptions::stored(task);
     let (kind, payload) = (task.kind.as_str(), task.payload.as_str());
     let (priority, max_attempts, now) = (task.priority, task.max_attempts, step.now);

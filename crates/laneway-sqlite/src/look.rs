@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Row};
 
-use laneway_core::{Capacity, Counts, State, TaskId, TaskView, WorkerView};
+use laneway_core::{Capacity, State, TaskId, TaskView, WorkerView};
 
 use crate::end::state_from_stored;
 use crate::row::{self, Sql, carried};
@@ -78,21 +78,6 @@ pub(crate) const LATER_ROWS: &str = later!("");
 pub(crate) const LEASED_ROWS: &str = leased!("");
 pub(crate) const ENDED_ROWS: &str = ended!("");
 
-const COUNTS: &str = "
-select (select name from queue where queue.id = at.queue),
-       state,
-       count(*)
-from (
-    select queue, 'pending' as state from task
-    union all
-    select queue, 'later' from later
-    union all
-    select queue, 'leased' from leased
-    union all
-    select queue, case state when 1 then 'completed' when 2 then 'failed' else 'cancelled' end from ended
-) as at
-group by queue, state";
-
 const WORKERS: &str = "
 select session,
        name,
@@ -121,20 +106,6 @@ pub(crate) fn get(db: &Connection, id: TaskId) -> rusqlite::Result<Option<TaskVi
         }
     }
     Ok(None)
-}
-
-/// Tasks by queue and state, sorted.
-pub(crate) fn counts(db: &Connection) -> rusqlite::Result<Vec<Counts>> {
-    let mut counts = db.all(COUNTS, [], |row| {
-        let state: String = row.get(1)?;
-        Ok(Counts {
-            queue: row::queue_name(row.get(0)?)?,
-            state: state.parse().map_err(crate::error::unreadable)?,
-            tasks: row::count(row, 2)?,
-        })
-    })?;
-    counts.sort();
-    Ok(counts)
 }
 
 /// The living workers.

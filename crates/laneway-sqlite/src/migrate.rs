@@ -17,6 +17,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_tables.sql"),
     include_str!("../migrations/0002_unique_keys.sql"),
     include_str!("../migrations/0003_schedules.sql"),
+    include_str!("../migrations/0004_statistics.sql"),
     include_str!("../migrations/0006_operators.sql"),
 ];
 

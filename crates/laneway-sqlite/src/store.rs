@@ -9,10 +9,11 @@ use tempfile::TempDir;
 
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
-    Cancel, Counts, Enqueued, Fence, Fired, HintSender, Hints, Kinds, LaneKey, LaneSettings, LaneView,
-    Limits, Listing, NewBulk, NewTask, Page, Pausable, Pause, QueueName, Ran, Registration, Renewal, Renewed,
-    Schedule, ScheduleName, ScheduleView, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView,
-    WorkerView, check_act, check_bulk, check_pause, validate,
+    Cancel, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints, KindCounts, Kinds, LaneKey,
+    LaneSettings, LaneView, Limits, Listing, NewBulk, NewTask, Page, Pausable, Pause, Point, QueueName,
+    QueueSettings, QueueView, Ran, Registration, Renewal, Renewed, Schedule, ScheduleName, ScheduleView,
+    Series, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, WorkerView, check_act, check_bulk,
+    check_pause, validate,
 };
 
 use crate::clock::Clock;
@@ -21,8 +22,8 @@ use crate::options::SqliteOptions;
 use crate::reader::Readers;
 use crate::writer::{Step, Writer};
 use crate::{
-    act, advance, audit, bulk, cancel, claimable, enqueue, file, lane, list, look, maintain, pause, renew,
-    schedule, sweep, unique, verify,
+    act, advance, audit, bulk, cancel, claimable, count, enqueue, file, keep, lane, list, look, maintain,
+    pause, renew, schedule, sweep, unique, verify,
 };
 
 /// A store in one SQLite file.
@@ -154,6 +155,7 @@ impl Store for SqliteStore {
     async fn maintain(&self) -> Result<(), StoreError> {
         self.writer.write("remove idle lanes", |step| maintain::remove_idle_lanes(step)).await?;
         self.writer.write("remove keys", |step| unique::remove_expired(step)).await?;
+        self.writer.write("drop history", |step| keep::drop_history(step)).await?;
         let checkpoint = self.writer.aside(|db, _| maintain::checkpoint(db)).await?;
         checkpoint.map_err(|error| store_error("shorten the log", &self.shown, &error))
     }
@@ -202,7 +204,31 @@ impl Store for SqliteStore {
     }
 
     async fn counts(&self) -> Result<Vec<Counts>, StoreError> {
-        self.readers.look("count tasks", look::counts).await
+        self.readers.look("count tasks", count::counts).await
+    }
+
+    async fn counts_by_kind(&self, queue: &QueueName) -> Result<Vec<KindCounts>, StoreError> {
+        let queue = queue.clone();
+        self.readers.look("count kinds", move |db| count::by_kind(db, &queue)).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueView>, StoreError> {
+        self.readers.look("list queues", count::queues).await
+    }
+
+    async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError> {
+        settings.check()?;
+        let queue = queue.clone();
+        self.writer.write("set a queue", move |step| keep::set_queue(step, &queue, &settings)).await
+    }
+
+    async fn series(&self, series: Series) -> Result<Vec<Point>, StoreError> {
+        series.check()?;
+        self.readers.look("read statistics", move |db| keep::series(db, &series)).await
+    }
+
+    async fn failures(&self, task: TaskId) -> Result<Vec<FailedAttempt>, StoreError> {
+        self.readers.look("list failures", move |db| keep::failures(db, task)).await
     }
 
     async fn cancel(&self, task: TaskId) -> Result<Cancel, StoreError> {

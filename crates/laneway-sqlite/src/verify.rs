@@ -6,7 +6,8 @@ use crate::row::Sql;
 use crate::schedule;
 
 /// Each statement returns one text per violation.
-const CHECKS: [&str; 10] = [ISSUED, LIMIT, STRANDED, LINE, PRIORITY, PLACES, LEASES, OPEN, KEYS, KEYLESS];
+const CHECKS: [&str; 11] =
+    [ISSUED, LIMIT, STRANDED, LINE, PRIORITY, PLACES, LEASES, OPEN, KEYS, KEYLESS, COUNTED];
 
 const ISSUED: &str = "
 with place as (
@@ -159,6 +160,17 @@ where json_extract(options, '$.unique.scope') = 'while_open'
         and unique_key.key = json_extract(options, '$.unique.key')
         and unique_key.task_id = open.id
   )";
+
+// History is counted as it is.
+const COUNTED: &str = "
+select format('queue %d has %d tasks of kind %s that ended in state %d, but %d are counted', queue, sum(there), kind, state, sum(counted))
+from (
+    select queue, state, kind, ended_at / 86400000000 as day, 1 as there, 0 as counted from ended
+    union all
+    select queue, state, kind, day, 0, n from ended_count
+)
+group by queue, state, kind, day
+having sum(there) <> sum(counted)";
 
 /// Describes each violation of an invariant.
 pub(crate) fn verify(db: &Connection) -> rusqlite::Result<Vec<String>> {

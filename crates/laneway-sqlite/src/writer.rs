@@ -27,6 +27,7 @@ use laneway_core::{HintSender, StoreError};
 use crate::clock::Clock;
 use crate::error::store_error;
 use crate::file::patiently;
+use crate::fold::Tally;
 use crate::row::Sql;
 use crate::sleep::{News, Sleepers};
 
@@ -43,6 +44,8 @@ pub(crate) struct Step<'c> {
     pub(crate) now: i64,
     /// What the command has made runnable.
     pub(crate) news: News,
+    /// What the command has done, for counts and statistics.
+    pub(crate) tally: Tally,
 }
 
 /// The handle of the writing thread.
@@ -245,12 +248,13 @@ impl Service {
     /// made runnable, or the error that has undone all of them.
     fn fill(&mut self, first: Box<dyn Work>) -> (Vec<Box<dyn Work>>, rusqlite::Result<News>) {
         let started = Instant::now();
-        let (mut done, mut news) = (Vec::new(), News::default());
+        let (mut done, mut news, mut tally) = (Vec::new(), News::default(), Tally::default());
         let mut next = Some(first);
         while let Some(mut work) = next {
             match self.try_one(&mut *work) {
-                Ok(more) => {
+                Ok((more, counted)) => {
                     news.merge(more);
+                    tally.merge(counted);
                     done.push(work);
                 }
                 Err(Failure::Alone(error)) => work.answer(Err(error)),
@@ -261,7 +265,8 @@ impl Service {
             }
             next = if started.elapsed() < TRANSACTION_TIME { self.next_waiting() } else { None };
         }
-        (done, Ok(news))
+        let written = tally.write(&self.connection, self.clock.now_micros());
+        (done, written.map(|()| news))
     }
 
     /// The next command that may join the transaction.
@@ -275,14 +280,15 @@ impl Service {
         }
     }
 
-    fn try_one(&self, work: &mut dyn Work) -> Result<News, Failure> {
+    fn try_one(&self, work: &mut dyn Work) -> Result<(News, Tally), Failure> {
         let db = &self.connection;
-        let mut step = Step { db, now: self.clock.now_micros(), news: News::default() };
+        let mut step =
+            Step { db, now: self.clock.now_micros(), news: News::default(), tally: Tally::default() };
         db.run("savepoint command", []).map_err(Failure::Whole)?;
         let result = catch_unwind(AssertUnwindSafe(|| work.run(&mut step)));
         if let Ok(Ok(())) = result {
             db.run("release command", []).map_err(Failure::Whole)?;
-            return Ok(step.news);
+            return Ok((step.news, step.tally));
         }
         let undone = if db.is_autocommit() { Ok(0) } else { undo(db) };
         match (result, undone) {

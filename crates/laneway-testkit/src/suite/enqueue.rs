@@ -114,7 +114,7 @@ pub async fn a_bulk_of_thousands_arrives_whole(store: &TestStore) {
     let stored = store.given_all(tasks).await;
 
     assert_eq!(stored.len(), 5_000);
-    let pending = Counts { queue: queue("default"), state: State::Pending, tasks: 5_000 };
+    let pending = Counts { queue: queue("default"), state: State::Pending, tasks: 5_000, more: false };
     assert_eq!(store.counts().await.unwrap(), [pending]);
 }
 

@@ -196,7 +196,8 @@ pub async fn counts_are_by_queue_and_state(store: &TestStore) {
         ("b", State::Failed, 1),
         ("b", State::Cancelled, 1),
     ];
-    let expected = expected.map(|(name, state, tasks)| Counts { queue: queue(name), state, tasks });
+    let expected =
+        expected.map(|(name, state, tasks)| Counts { queue: queue(name), state, tasks, more: false });
     assert_eq!(counts, expected);
 }
 

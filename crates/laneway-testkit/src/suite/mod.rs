@@ -13,6 +13,7 @@ pub mod claim;
 pub mod enqueue;
 pub mod filters;
 pub mod hints;
+pub mod keep;
 pub mod lanes;
 pub mod later;
 pub mod liveness;
@@ -379,6 +380,25 @@ macro_rules! store_suite {
                 a_bulk_is_recorded_with_its_steps,
                 actions_that_are_not_valid_are_refused,
             }
+            keep {
+                counts_are_the_same_before_and_after_house_keeping,
+                the_tasks_of_a_queue_are_counted_by_kind_and_state,
+                very_many_pending_tasks_are_counted_up_to_a_bound_that_is_told,
+                a_queue_shows_since_when_its_oldest_task_is_ready,
+                a_task_that_was_due_is_ready_since_then,
+                a_queue_that_keeps_no_successes_leaves_nothing_behind,
+                history_goes_after_seven_days_and_failures_after_thirty,
+                every_queue_keeps_its_history_as_long_as_it_says,
+                settings_of_a_queue_are_shown_and_those_not_named_stay,
+                days_outside_one_to_3650_are_refused,
+                the_newest_twenty_failed_attempts_are_kept,
+                statistics_tell_what_a_queue_did_and_how_long_it_took,
+                waiting_counts_from_when_a_task_was_due,
+                a_large_settle_is_counted_whole,
+                a_queue_without_statistics_has_none,
+                a_queue_that_keeps_no_successes_still_counts_them,
+                a_series_of_too_many_points_or_odd_steps_is_refused,
+            }
             refusals {
                 a_payload_over_one_mebibyte,
                 a_payload_over_the_limit_that_was_configured,
@@ -447,6 +467,7 @@ mod tests {
             include_str!("enqueue.rs"),
             include_str!("filters.rs"),
             include_str!("hints.rs"),
+            include_str!("keep.rs"),
             include_str!("lanes.rs"),
             include_str!("later.rs"),
             include_str!("liveness.rs"),

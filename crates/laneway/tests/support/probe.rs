@@ -221,6 +221,26 @@ impl Store for Probe {
         self.count("counts")?.counts().await
     }
 
+    async fn counts_by_kind(&self, queue: &QueueName) -> Result<Vec<KindCounts>, StoreError> {
+        self.count("counts_by_kind")?.counts_by_kind(queue).await
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueView>, StoreError> {
+        self.count("queues")?.queues().await
+    }
+
+    async fn set_queue(&self, queue: &QueueName, to: QueueSettings) -> Result<(), StoreError> {
+        self.count("set_queue")?.set_queue(queue, to).await
+    }
+
+    async fn series(&self, series: Series) -> Result<Vec<Point>, StoreError> {
+        self.count("series")?.series(series).await
+    }
+
+    async fn failures(&self, task: TaskId) -> Result<Vec<FailedAttempt>, StoreError> {
+        self.count("failures")?.failures(task).await
+    }
+
     async fn cancel(&self, task: TaskId) -> Result<Cancel, StoreError> {
         self.count("cancel")?.cancel(task).await
     }

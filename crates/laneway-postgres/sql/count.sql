@@ -1,0 +1,155 @@
+-- Counts that stay cheap with millions of tasks.
+--
+-- What has ended is the folded sum plus what the fold has not reached. What is open is counted up to a bound; `more` then says
+-- that there are more: 10,000 tasks per queue, or fewer if there are many queues. Every count is of one snapshot.
+
+-- Queues with runnable tasks, by jumping from one to the next in the index.
+create or replace function pending_queues() returns setof text
+language sql stable as $$
+    with recursive jump as (
+        (select t.queue from task t order by t.queue limit 1)
+        union all
+        select (select t.queue from task t where t.queue > j.queue order by t.queue limit 1)
+        from jump j
+        where j.queue is not null
+    )
+    select j.queue from jump j where j.queue is not null
+$$;
+
+-- Ended tasks by queue, state and kind. At most p_rows rows that the fold has not reached are read, of either table.
+create or replace function count_ended(p_rows int) returns table (queue text, state text, kind text, n bigint, more boolean)
+language sql stable as $$
+    with tail as (
+        select e.queue, e.state, e.kind, 1::bigint as n
+        from (select * from ended e where e.tx >= (select f.tx from folded f) order by e.tx limit p_rows) e
+        union all
+        select e.queue, 'completed', t.kind, count(*)
+        from (select * from ended_plain e where e.tx >= (select f.tx from folded f) order by e.tx limit p_rows / 50) e
+        cross join lateral unnest(e.kinds) t(kind)
+        group by 1, 2, 3
+    )
+    select c.queue, c.state, c.kind, sum(c.n)::bigint, (select count(*) >= p_rows from tail t)
+    from (
+        select c.queue, c.state, c.kind, c.n from ended_count c
+        union all
+        select t.queue, t.state, t.kind, t.n from tail t
+        union all
+        select r.queue, r.state, r.kind, case when r.of_tx >= f.tx then r.n else 0 end - case when r.tx >= f.tx then r.n else 0 end
+        from ended_removed r, folded f
+    ) c
+    group by c.queue, c.state, c.kind
+$$;
+
+create or replace function count_tasks() returns table (queue text, state text, tasks bigint, more boolean)
+language sql stable
+set search_path from current
+set jit = off
+set enable_seqscan = off
+as $$
+    select c.queue, c.state, sum(c.tasks)::bigint, bool_or(c.more)
+    from (
+        select q.queue, 'pending' as state, least(p.tasks, q.bound) as tasks, p.tasks > q.bound as more
+        from (select q.queue, least(10000, greatest(500, 40000 / count(*) over ())) as bound from pending_queues() q(queue)) q
+        cross join lateral (select count(*) as tasks from (select from task t where t.queue = q.queue limit q.bound + 1) t) p
+        union all
+        select l.queue, 'later', count(*), (select count(*) > 50000 from (select from later limit 50001) l)
+        from (select l.queue from later l order by l.due_at, l.id limit 50000) l
+        group by l.queue
+        union all
+        select l.queue, 'leased', sum(l.tasks - coalesce((select sum(cardinality(s.task_ids)) from settled s where s.lease_id = l.id), 0)), false
+        from lease l
+        group by l.queue
+        union all
+        select e.queue, e.state, e.n, e.more from count_ended(20000) e
+    ) c
+    group by c.queue, c.state
+    having sum(c.tasks) > 0
+$$;
+
+-- The tasks of one queue by kind and state.
+create or replace function count_kinds(p_queue text) returns table (kind text, state text, tasks bigint, more boolean)
+language sql stable
+set search_path from current
+set jit = off
+set enable_seqscan = off
+as $$
+    select c.kind, c.state, sum(c.tasks)::bigint, bool_or(c.more)
+    from (
+        select t.kind, 'pending' as state, count(*) as tasks, (select count(*) > 10000 from (select from task t where t.queue = p_queue limit 10001) t) as more
+        from (select t.kind from task t where t.queue = p_queue limit 10000) t
+        group by t.kind
+        union all
+        select l.kind, 'later', count(*), (select count(*) > 50000 from (select from later limit 50001) l)
+        from (select l.kind, l.queue from later l order by l.due_at, l.id limit 50000) l
+        where l.queue = p_queue
+        group by l.kind
+        union all
+        select t.kind, 'leased', count(*), false
+        from lease l
+        cross join lateral unnest(l.task_ids, l.kinds) t(id, kind)
+        where l.queue = p_queue
+          and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+        group by t.kind
+        union all
+        select e.kind, e.state, e.n, e.more from count_ended(20000) e where e.queue = p_queue
+    ) c
+    group by c.kind, c.state
+    having sum(c.tasks) > 0
+$$;
+
+-- When the oldest runnable task of a queue became runnable. Looked for among the first of every lane and priority, and among the
+-- first thousand without a lane: exact unless a queue has more than 500 lanes.
+create or replace function oldest_ready(p_queue text) returns timestamptz
+language sql stable as $$
+    with recursive head as (
+        (select t.lane, t.priority, coalesce(t.ready_at, t.enqueued_at) as at, 1 as place
+        from task t
+        where t.queue = p_queue
+        order by t.lane, t.priority, t.id
+        limit 1)
+        union all
+        select n.*
+        from head h
+        cross join lateral (
+            select t.lane, t.priority, coalesce(t.ready_at, t.enqueued_at), h.place + 1
+            from task t
+            where t.queue = p_queue
+              and (t.lane, t.priority) > (h.lane, h.priority)
+            order by t.lane, t.priority, t.id
+            limit 1
+        ) n
+        where h.place < 500
+    )
+    select least(
+        (select min(h.at) from head h),
+        (select min(coalesce(t.ready_at, t.enqueued_at))
+        from (select t.ready_at, t.enqueued_at from task t where t.queue = p_queue and t.lane = 0 order by t.priority, t.id limit 1000) t)
+    )
+$$;
+
+-- Queues that are known: by their settings, their tasks, their workers or their history.
+create or replace function list_queues()
+returns table (
+    queue text, paused_at timestamptz, oldest_ready_at timestamptz, keep_completed_days int, keep_failed_days int, keep_cancelled_days int,
+    statistics boolean
+)
+language sql stable
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+    select
+        n.queue, q.paused_at, oldest_ready(n.queue), q.keep_completed_days, q.keep_failed_days, q.keep_cancelled_days, coalesce(q.statistics, true)
+    from (
+        select p.queue from pending_queues() p(queue)
+        union
+        select q.name from queue q
+        union
+        select w.queue from worker, unnest(worker.queues) w(queue)
+        union
+        select c.queue from ended_count c where c.n > 0
+    ) n
+    left join queue q on q.name = n.queue
+    order by n.queue
+$$;
