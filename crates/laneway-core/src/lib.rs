@@ -10,6 +10,7 @@
 
 mod act;
 mod advance;
+mod change;
 mod cron;
 mod error;
 mod filter;
@@ -30,12 +31,14 @@ mod store;
 mod task;
 mod unique;
 pub mod validate;
+pub mod why;
 
 pub use act::{
     ACT_MAX, Acted, Action, Actor, AuditEntry, AuditPage, BULK_STEP, Bulk, BulkId, BulkState, BulkStep,
     NewBulk, Pausable, Pause, Skip, check_act, check_pause,
 };
 pub use advance::{Advance, Advanced, Claim, Claimed, Kinds, Left, Scan};
+pub use change::{Change, Changes, Position, Watch, WatcherId};
 pub use error::StoreError;
 pub use filter::{Compare, Filter, Moment, Term, Test};
 pub use hint::{Hint, HintSender, Hints};
@@ -57,3 +60,4 @@ pub use store::Store;
 pub use task::{NewTask, Task, TaskOptions, When, check_bulk};
 pub use unique::{Effect, Enqueued, KeyScope, OnConflict, Unique, content_hash};
 pub use validate::{Code, InvalidInput, Limits};
+pub use why::{Holder, Paused, Reason, Serving, Why};

@@ -10,6 +10,7 @@ use crate::act::{
     Pausable, Pause,
 };
 use crate::advance::{Advance, Advanced, Kinds};
+use crate::change::{Changes, Position, Watch, WatcherId};
 use crate::error::StoreError;
 use crate::hint::Hints;
 use crate::id::{SessionId, TaskId};
@@ -22,6 +23,7 @@ use crate::schedule::{Fired, Ran, Schedule, ScheduleView};
 use crate::stats::{FailedAttempt, Point, Series};
 use crate::task::NewTask;
 use crate::unique::Enqueued;
+use crate::why::Why;
 
 /// A place where tasks are kept. Two exist, with the same behaviour: PostgreSQL and SQLite.
 ///
@@ -111,6 +113,29 @@ pub trait Store: Send + Sync + 'static {
 
     /// The queues that are known, with the age of their oldest runnable task.
     async fn queues(&self) -> Result<Vec<QueueView>, StoreError>;
+
+    /// Everything that keeps a task from running, of one moment; `None` when there is no such task.
+    async fn why(&self, task: TaskId) -> Result<Option<Why>, StoreError>;
+
+    /// Begins to follow the change feed. The watch lapses when nothing is read for `keep`: 1 s to 10 minutes.
+    ///
+    /// Following without missing a change goes like this:
+    ///
+    /// ```text
+    /// watch = watch(keep);  poll fence_passed(watch.fence) until it is true: ready
+    /// look at the tasks as they are;  position = watch.position
+    /// loop { read = changes(watch.watcher, position, 500);  position = read.position
+    ///        if read.gap → begin again }
+    /// ```
+    ///
+    /// Everything that commits after "ready" is among the changes; some of what the look showed may be, too.
+    async fn watch(&self, keep: Duration) -> Result<Watch, StoreError>;
+
+    /// The changes behind a position, at most `max` (1 to 500) groups of tasks.
+    async fn changes(&self, watcher: WatcherId, after: Position, max: u32) -> Result<Changes, StoreError>;
+
+    /// Stops following. The last one to stop ends the writing of changes.
+    async fn unwatch(&self, watcher: WatcherId) -> Result<(), StoreError>;
 
     /// Changes a queue, which is made if it does not exist.
     async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError>;

@@ -210,6 +210,12 @@ pub fn in_range<T: PartialOrd + fmt::Display>(
     ))
 }
 
+/// Checks how long a watcher of the change feed may be silent: 1 s to 10 minutes.
+pub fn watch_keep(keep: Duration) -> Result<(), InvalidInput> {
+    in_range("keep", keep.as_millis(), 1_000..=600_000)
+        .map_err(|refused| InvalidInput { message: format!("{} milliseconds", refused.message), ..refused })
+}
+
 /// Checks a duration that the store has to wait for: at most [`WAIT_MAX`].
 pub fn wait(field: &'static str, value: Duration) -> Result<(), InvalidInput> {
     in_range(field, value.as_secs(), 0..=WAIT_MAX.as_secs())

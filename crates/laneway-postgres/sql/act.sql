@@ -41,6 +41,9 @@ begin
         insert into mark (lane, n, priority, slowest, queue, key)
         values (v_row.lane, 1, v_row.priority, v_row.priority, v_row.queue, coalesce(lane_key_of(v_row.queue, v_row.lane), v_row.lane_key));
     end if;
+    if is_watched() then
+        perform announce_written(array[p_task]);
+    end if;
     perform hint(array[v_row.queue]);
     result := 'done';
     was := to_jsonb(v_row.state);

@@ -40,6 +40,7 @@ declare
     v_got     int := 0;
     v_before  int := 0;
     v_started int[];
+    v_watched boolean;
     v_row     advance_row;
     i         int;
 begin
@@ -75,6 +76,7 @@ begin
         where not v_alive or h.queue <> all (p_queues);
     end if;
     if v_alive then
+        v_watched := is_watched();
         for i in 1 .. cardinality(p_queues) loop
             v_wanted := v_wanted + p_maxes[i];
             for v_row in
@@ -94,6 +96,9 @@ begin
                 v_got := v_got + coalesce(cardinality(v_row.task_ids), 0);
                 if v_row.extras is not null then
                     perform release_keys(v_row.task_ids, array_fill(v_row.queue, array[cardinality(v_row.task_ids)]), v_row.kinds, v_row.extras, true);
+                end if;
+                if v_watched and v_row.task_ids is not null then
+                    perform announce('leased', v_row.queue, v_row.task_ids, v_row.kinds);
                 end if;
                 return next v_row;
             end loop;

@@ -38,6 +38,9 @@ begin
                     v_row.max_attempts, v_row.crashes, v_row.depth, v_row.queue, v_row.kind, v_row.payload, v_row.extra, null, 'cancelled', 'cancelled',
                     null, null, null, null)::ending];
                 perform record_history(v_ends, clock());
+                if is_watched() then
+                    perform announce_ends(v_ends);
+                end if;
                 if v_place = 'later' and v_row.lane <> 0 then
                     update ended e set lane_key = v_row.lane_key where e.id = p_task and e.lane_key is null;
                 end if;

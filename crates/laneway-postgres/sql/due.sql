@@ -43,6 +43,9 @@ begin
             order by due_at, id
         )
         select array_agg(distinct queue) into v_queues from moved;
+        if is_watched() then
+            perform announce_written(v_ids);
+        end if;
     end if;
 
     if exists (select from parked p where p.due_at <= v_now) then

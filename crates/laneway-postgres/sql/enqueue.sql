@@ -34,6 +34,9 @@ begin
         select u.id, v_now, octet_length(u.payload), u.priority, u.max_attempts, u.queue, u.kind, u.payload::json, u.extra::json
         from unnest(ids, p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_extras) u(id, kind, payload, queue, priority, max_attempts, extra);
         perform count_enqueued(p_queues, v_now);
+        if is_watched() then
+            perform announce_written(ids);
+        end if;
         perform hint_enqueued(p_queues, p_delays_ms, p_dues);
         return;
     end if;
@@ -88,6 +91,9 @@ begin
     )
     select array_agg(id order by place) into ids from new;
     perform count_enqueued(p_queues, v_now);
+    if is_watched() then
+        perform announce_written(ids);
+    end if;
     -- Statement 2 looks who sleeps: never in the statement that wrote.
     perform hint_enqueued(p_queues, p_delays_ms, p_dues);
 end $$;
@@ -156,7 +162,7 @@ end $$;
 -- Bulk enqueue, after COPY: marks, then hints.
 create or replace function bulk_end(
     p_mark_queues text[], p_mark_keys text[], p_mark_counts int[], p_mark_limits int[], p_mark_priorities smallint[],
-    p_mark_slowests smallint[], p_queues text[], p_counts int[]
+    p_mark_slowests smallint[], p_queues text[], p_counts int[], p_ids bigint[]
 ) returns void
 language plpgsql
 set search_path from current
@@ -171,6 +177,9 @@ begin
     select clock(), u.queue, u.n
     from unnest(p_queues, p_counts) u(queue, n)
     where not exists (select from queue q where q.name = u.queue and not q.statistics);
+    if is_watched() then
+        perform announce_written(p_ids);
+    end if;
     perform hint(p_queues);
 end $$;
 

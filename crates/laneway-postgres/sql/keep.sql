@@ -97,7 +97,7 @@ begin
         perform set_config('lock_timeout', '100ms', true);
         execute format('drop table %I, %I', v_name, v_plain);
         perform set_config('lock_timeout', '0', true);
-    exception when lock_not_available then
+    exception when lock_not_available or insufficient_privilege then
         return false;
     end;
     delete from ended_count c where c.day = p_day;

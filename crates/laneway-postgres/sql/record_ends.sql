@@ -34,6 +34,9 @@ begin
     if 'pending' = any (v_verdicts) then
         perform record_back(p_ends);
     end if;
+    if is_watched() then
+        perform announce_ends(p_ends);
+    end if;
     if v_laned then
         if 'failed' = any (v_verdicts) then
             insert into halt (lane, task_id, at)

@@ -183,6 +183,9 @@ begin
         delete from cancel_request
         where task_id = any (array(select t.id from lease l, unnest(l.task_ids) t(id) where l.id = any (p_leases)));
     end if;
+    if is_watched() then
+        perform announce('completed', l.queue, l.task_ids, l.kinds) from lease l where l.id = any (p_leases);
+    end if;
     delete from lease where id = any (p_leases);
 end $$;
 

@@ -284,11 +284,12 @@ async fn copy_tasks(
         *per_queue.entry(task.queue.as_str()).or_default() += 1;
     }
     let (queues, counts): (Vec<_>, Vec<_>) = per_queue.into_iter().unzip();
+    let ids: Vec<_> = new.iter().map(|(id, _)| *id).collect();
     transaction
         .query_typed(
             &format!(
                 "select {schema}.bulk_end(p_mark_queues => $1, p_mark_keys => $2, p_mark_counts => $3, \
-                 p_mark_limits => $4, p_mark_priorities => $5, p_mark_slowests => $6, p_queues => $7, p_counts => $8)"
+                 p_mark_limits => $4, p_mark_priorities => $5, p_mark_slowests => $6, p_queues => $7, p_counts => $8, p_ids => $9)"
             ),
             &[
                 (&mark_queues, Type::TEXT_ARRAY),
@@ -299,6 +300,7 @@ async fn copy_tasks(
                 (&marks.slowests, Type::INT2_ARRAY),
                 (&queues, Type::TEXT_ARRAY),
                 (&counts, Type::INT4_ARRAY),
+                (&ids, Type::INT8_ARRAY),
             ],
         )
         .await

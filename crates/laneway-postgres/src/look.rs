@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_core::{
-    Counts, Cursor, FailedAttempt, Histogram, Json, Keep, KindCounts, Kinds, LaneKey, LaneLimit, LaneView,
-    Listing, Looked, OnFailure, Page, Place, Point, QueueView, Series, SessionId, State, TaskId, TaskView,
+    Change, Changes, Counts, Cursor, FailedAttempt, Histogram, Json, Keep, KindCounts, Kinds, LaneKey,
+    LaneLimit, LaneView, Listing, Looked, OnFailure, Page, Place, Point, Position, QueueView, Series,
+    SessionId, State, StoreError, TaskId, TaskView, Why,
 };
 use tokio_postgres::Row;
 
@@ -133,6 +134,38 @@ pub(crate) fn points(series: &Series, rows: &[Row]) -> Vec<Point> {
         }
     }
     points
+}
+
+/// Why a task does not run; the reasons are JSON.
+pub(crate) fn why(task: TaskId, rows: &[Row]) -> Result<Option<Why>, StoreError> {
+    let Some(first) = rows.first() else { return Ok(None) };
+    let unreadable =
+        |source: serde_json::Error| StoreError::Unexpected { doing: "look why", source: source.into() };
+    let reasons =
+        rows.iter().map(|row| serde_json::from_str(row.get::<_, &str>("reason")).map_err(unreadable));
+    let reasons = reasons.collect::<Result<_, _>>()?;
+    Ok(Some(Why { task, state: state(first.get("state")), reasons }))
+}
+
+/// Changes; the last row tells where to go on.
+pub(crate) fn changes(rows: &[Row]) -> Changes {
+    let (end, read) = rows.split_last().expect("a last row is always sent");
+    let number = |column| end.get::<_, i64>(column) as u64;
+    let changes = read.iter().map(|row| {
+        let (ids, kinds): (Vec<i64>, Vec<String>) = (row.get("task_ids"), row.get("kinds"));
+        let tasks = ids.into_iter().map(TaskId).zip(kinds.into_iter().map(stored_name)).collect();
+        Change {
+            at: row.get("at"),
+            queue: stored_name(row.get("queue")),
+            state: state(row.get("state")),
+            tasks,
+        }
+    });
+    Changes {
+        changes: changes.collect(),
+        position: Position { tx: number("tx"), seq: number("seq") },
+        gap: end.get("gap"),
+    }
 }
 
 pub(crate) fn failed_attempt(row: &Row) -> FailedAttempt {

@@ -26,8 +26,14 @@ macro_rules! functions {
     ($($name:literal),*) => { &[$(include_str!(concat!("../sql/", $name, ".sql"))),*] };
 }
 
-const MIGRATIONS: &[Migration] =
-    migrations!["0001_tables", "0002_unique_keys", "0003_schedules", "0004_statistics", "0006_operators"];
+const MIGRATIONS: &[Migration] = migrations![
+    "0001_tables",
+    "0002_unique_keys",
+    "0003_schedules",
+    "0004_statistics",
+    "0005_changes",
+    "0006_operators"
+];
 
 /// The functions, each after those that it needs when it is created.
 const FUNCTIONS: &[&str] = functions![
@@ -36,6 +42,7 @@ const FUNCTIONS: &[&str] = functions![
     "hint",
     "check_input",
     "unique",
+    "changes",
     "enqueue",
     "line",
     "retire",
@@ -62,6 +69,7 @@ const FUNCTIONS: &[&str] = functions![
     "list",
     "schedule",
     "fold",
+    "why",
     "count",
     "keep",
     "verify",

@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use laneway_core::validate::{self, PAGE_MAX};
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
-    Cancel, Capacity, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints, Keep, KindCounts, Kinds, LaneKey,
-    LaneSettings, LaneView, Limits, Listing, Looked, NewBulk, NewTask, Orders, Page,
-    Pausable, Pause, Point, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed,
+    Cancel, Capacity, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints, Keep, KindCounts, Kinds,
+    LaneKey, LaneSettings, LaneView, Limits, Listing, Looked, NewBulk, NewTask, Orders, Page, Pausable,
+    Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed,
     Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept, TaskId,
-    TaskView, WorkerView, check_bulk,
+    TaskView, Watch, WatcherId, Why, WorkerView, check_bulk,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
@@ -304,6 +304,7 @@ impl Store for PostgresStore {
         self.call("remove keys", "remove_expired_keys(p_max => 10000)", &[]).await?;
         self.call("fold history", "fold_history()", &[]).await?;
         self.call("drop history", "drop_history(p_max => 10000)", &[]).await?;
+        self.call("trim changes", "trim_changes(p_max => 10000)", &[]).await?;
         if self.claimed_since_vacuum.load(Ordering::Relaxed) < VACUUM_AFTER {
             return Ok(());
         }
@@ -412,6 +413,40 @@ impl Store for PostgresStore {
     async fn queues(&self) -> Result<Vec<QueueView>, StoreError> {
         let rows = self.call("list queues", "list_queues()", &[]).await?;
         Ok(rows.iter().map(look::queue_view).collect())
+    }
+
+    async fn why(&self, task: TaskId) -> Result<Option<Why>, StoreError> {
+        let rows = self.call("look why", "why_text(p_task => $1)", &[(&task.0, Type::INT8)]).await?;
+        look::why(task, &rows)
+    }
+
+    async fn watch(&self, keep: Duration) -> Result<Watch, StoreError> {
+        validate::watch_keep(keep)?;
+        let watcher = WatcherId(uuid::Uuid::new_v4());
+        let call = "watch(p_watcher => $1, p_keep_ms => $2)";
+        let parameters: &[Parameter<'_>] =
+            &[(&watcher.0, Type::UUID), (&(keep.as_millis() as i64), Type::INT8)];
+        self.call("watch", call, parameters).await?;
+        // A transaction of its own, after the commit of the announcement.
+        let rows = self.call("take a fence", "fence()", &[]).await?;
+        let fence = Fence(rows[0].get::<_, i64>(0) as u64);
+        Ok(Watch { watcher, fence, position: Position { tx: fence.0, seq: 0 } })
+    }
+
+    async fn changes(&self, watcher: WatcherId, after: Position, max: u32) -> Result<Changes, StoreError> {
+        validate::in_range("max", max, 1..=PAGE_MAX)?;
+        let call = "read_changes(p_watcher => $1, p_tx => $2, p_seq => $3, p_max => $4)";
+        let parameters: &[Parameter<'_>] = &[
+            (&watcher.0, Type::UUID),
+            (&(after.tx as i64), Type::INT8),
+            (&(after.seq as i64), Type::INT8),
+            (&(max as i32), Type::INT4),
+        ];
+        Ok(look::changes(&self.call("read changes", call, parameters).await?))
+    }
+
+    async fn unwatch(&self, watcher: WatcherId) -> Result<(), StoreError> {
+        self.call("unwatch", "unwatch(p_watcher => $1)", &[(&watcher.0, Type::UUID)]).await.map(drop)
     }
 
     async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError> {

@@ -38,7 +38,8 @@ insert into task (
     kind,
     options,
     payload,
-    error
+    error,
+    ready_at
 )
 select id,
        queue,
@@ -53,9 +54,17 @@ select id,
        kind,
        options,
        payload,
-       error
+       error,
+       ?3
 from ended
 where id = ?1";
+
+const REMEMBER_FAILURE: &str = "
+insert or replace into failure (task_id, attempt, at, error)
+select id, attempt, ended_at, error
+from ended
+where id = ?1
+  and error is not null";
 
 const DELETE_ENDED: &str = "delete from ended where id = ?1";
 
@@ -189,7 +198,9 @@ fn retry(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<Did> {
         }
     }
     let lane = lane_again(step, queue, old_lane, key.as_ref())?;
-    step.db.run(START_ANEW, [id, lane])?;
+    step.db.run(START_ANEW, [id, lane, step.now])?;
+    step.db.run(REMEMBER_FAILURE, [id])?;
+    step.feed.entered(queue, State::Pending, id, &kind);
     step.db.run(DELETE_ENDED, [id])?;
     step.news.runnable(queue);
     if lane != 0 {

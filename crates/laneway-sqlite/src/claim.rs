@@ -6,7 +6,7 @@ use rusqlite::{Row, params};
 use uuid::Uuid;
 
 use laneway_core::{
-    Claim, Claimed, Json, LaneKey, LeaseId, LeaseRef, LeaseToken, QueueName, SessionId, Task, TaskId,
+    Claim, Claimed, Json, LaneKey, LeaseId, LeaseRef, LeaseToken, QueueName, SessionId, State, Task, TaskId,
 };
 
 use crate::pause;
@@ -83,6 +83,9 @@ pub(crate) fn claim(
         let claim = pause::open_claim(step.db, queue, claim)?;
         let mut taken = Picker::new(step, &claim, queue, number)?.pick(step, &mut leases)?;
         step.tally.started(queue, taken.len());
+        for (_, task) in &taken {
+            step.feed.entered(queue, State::Leased, task.id.0, task.kind.as_str());
+        }
         taken.sort_unstable_by_key(|(_, task)| (task.priority, task.id));
         claimed.extend(taken);
     }

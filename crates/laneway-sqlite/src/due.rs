@@ -2,6 +2,8 @@
 
 use rusqlite::Connection;
 
+use laneway_core::State;
+
 use crate::line;
 use crate::pause;
 use crate::row::{Sql, carried};
@@ -15,7 +17,8 @@ const DUE: &str = "
 select id,
        queue,
        lane,
-       holds_turn
+       holds_turn,
+       kind
 from later
 where due_at <= ?1
 order by due_at, id
@@ -45,11 +48,12 @@ from (
 
 /// Moves what is due into place, in the order in which it became due.
 pub(crate) fn due(step: &mut Step<'_>) -> rusqlite::Result<()> {
-    let tasks: Vec<(i64, i64, i64, bool)> = step
-        .db
-        .all(DUE, [step.now, DUE_MAX], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+    let tasks: Vec<(i64, i64, i64, bool, String)> = step.db.all(DUE, [step.now, DUE_MAX], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+    })?;
     let mut lanes = step.db.all(RESTED, [step.now], |row| row.get(0))?;
-    for (id, queue, lane, holds_turn) in tasks {
+    for (id, queue, lane, holds_turn, kind) in tasks {
+        step.feed.entered(queue, State::Pending, id, &kind);
         step.db.run(TO_TASK, [id])?;
         step.db.run("delete from later where id = ?1", [id])?;
         step.news.runnable(queue);

@@ -205,6 +205,7 @@ pub(crate) fn end_leased(
         && !task.has_parent;
     let times = Times { ready_at: task.ready_at, started_at: task.started_at };
     step.tally.ended(task.queue, ending.state, Some(times), step.now);
+    step.feed.entered(task.queue, ending.state, task.id, &task.kind);
     if ending.state == State::Completed && keeps_nothing(step, task.queue)? {
         step.db.run("delete from failure where task_id = ?1", [task.id])?;
         if task.has_options {
@@ -251,6 +252,8 @@ pub(crate) fn end_waiting(
     };
     let found = step.db.first(queue_and_kind, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
     if let Some((queue, kind)) = found {
+        let kind: String = kind;
+        step.feed.entered(queue, ending.state, id, &kind);
         step.tally.ended(queue, ending.state, None, step.now);
         step.tally.kept(queue, ending.state, kind);
     }
@@ -291,6 +294,7 @@ pub(crate) fn put_off(
         step.db.run(INSERT_FAILURE, params![task.id, attempt, step.now, error])?;
         step.db.run(TRIM_FAILURES, [task.id, attempt - FAILURES_KEPT])?;
     }
+    step.feed.entered(task.queue, State::Later, task.id, &task.kind);
     charge(step, task.id, charged)?;
     step.db.run(TO_LATER, params![task.id, due_at, holds_turn])?;
     leave(step, Table::Leased, task.id)?;
@@ -305,6 +309,7 @@ pub(crate) fn give_back(
     charged: Charge,
     lanes: &mut Vec<i64>,
 ) -> rusqlite::Result<()> {
+    step.feed.entered(task.queue, State::Pending, task.id, &task.kind);
     charge(step, task.id, charged)?;
     step.db.run(TO_TASK, [task.id])?;
     leave(step, Table::Leased, task.id)?;

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use rusqlite::params;
 
-use laneway_core::{Enqueued, Lane, LaneKey, Limits, NewTask, QueueName, TaskOptions, When};
+use laneway_core::{Enqueued, Lane, LaneKey, Limits, NewTask, QueueName, State, TaskOptions, When};
 
 use crate::clock::micros;
 use crate::lane;
@@ -99,11 +99,13 @@ fn insert(step: &mut Step<'_>, id: i64, task: &NewTask, place: Place) -> rusqlit
     match due_at(task.when, now) {
         Some(due) => {
             step.news.due(due);
+            step.feed.entered(queue, State::Later, id, kind);
             let row = params![id, queue, lane, priority, max_attempts, now, kind, options, payload, due];
             step.db.run(INSERT_LATER, row)?;
         }
         None => {
             step.news.runnable(queue);
+            step.feed.entered(queue, State::Pending, id, kind);
             let row = params![id, queue, lane, priority, max_attempts, now, kind, options, payload];
             step.db.run(INSERT_TASK, row)?;
         }

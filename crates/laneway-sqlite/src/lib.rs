@@ -20,6 +20,7 @@ mod advance;
 mod audit;
 mod bulk;
 mod cancel;
+mod changes;
 mod claim;
 mod claimable;
 mod clock;
@@ -53,6 +54,7 @@ mod sweep;
 mod turn;
 mod unique;
 mod verify;
+mod why;
 mod writer;
 
 pub use clock::Clock;

@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0002_unique_keys.sql"),
     include_str!("../migrations/0003_schedules.sql"),
     include_str!("../migrations/0004_statistics.sql"),
+    include_str!("../migrations/0005_changes.sql"),
     include_str!("../migrations/0006_operators.sql"),
 ];
 

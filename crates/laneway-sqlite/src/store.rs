@@ -9,11 +9,11 @@ use tempfile::TempDir;
 
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
-    Cancel, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints, KindCounts, Kinds, LaneKey,
-    LaneSettings, LaneView, Limits, Listing, NewBulk, NewTask, Page, Pausable, Pause, Point, QueueName,
-    QueueSettings, QueueView, Ran, Registration, Renewal, Renewed, Schedule, ScheduleName, ScheduleView,
-    Series, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, WorkerView, check_act, check_bulk,
-    check_pause, validate,
+    Cancel, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints, KindCounts, Kinds,
+    LaneKey, LaneSettings, LaneView, Limits, Listing, NewBulk, NewTask, Page, Pausable, Pause, Point,
+    Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed, Schedule,
+    ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, Watch,
+    WatcherId, Why, WorkerView, check_act, check_bulk, check_pause, validate,
 };
 
 use crate::clock::Clock;
@@ -22,8 +22,8 @@ use crate::options::SqliteOptions;
 use crate::reader::Readers;
 use crate::writer::{Step, Writer};
 use crate::{
-    act, advance, audit, bulk, cancel, claimable, count, enqueue, file, keep, lane, list, look, maintain,
-    pause, renew, schedule, sweep, unique, verify,
+    act, advance, audit, bulk, cancel, changes, claimable, count, enqueue, file, keep, lane, list, look,
+    maintain, pause, renew, schedule, sweep, unique, verify, why,
 };
 
 /// A store in one SQLite file.
@@ -156,6 +156,7 @@ impl Store for SqliteStore {
         self.writer.write("remove idle lanes", |step| maintain::remove_idle_lanes(step)).await?;
         self.writer.write("remove keys", |step| unique::remove_expired(step)).await?;
         self.writer.write("drop history", |step| keep::drop_history(step)).await?;
+        self.writer.write("trim changes", |step| changes::trim(step)).await?;
         let checkpoint = self.writer.aside(|db, _| maintain::checkpoint(db)).await?;
         checkpoint.map_err(|error| store_error("shorten the log", &self.shown, &error))
     }
@@ -214,6 +215,27 @@ impl Store for SqliteStore {
 
     async fn queues(&self) -> Result<Vec<QueueView>, StoreError> {
         self.readers.look("list queues", count::queues).await
+    }
+
+    async fn why(&self, task: TaskId) -> Result<Option<Why>, StoreError> {
+        let now = self.clock.now_micros();
+        self.readers.look("look why", move |db| why::why(db, task, now)).await
+    }
+
+    async fn watch(&self, keep: Duration) -> Result<Watch, StoreError> {
+        validate::watch_keep(keep)?;
+        let watcher = WatcherId(uuid::Uuid::new_v4());
+        self.writer.write("watch", move |step| changes::watch(step, watcher, keep)).await
+    }
+
+    async fn changes(&self, watcher: WatcherId, after: Position, max: u32) -> Result<Changes, StoreError> {
+        validate::in_range("max", max, 1..=validate::PAGE_MAX)?;
+        let alive = self.writer.write("renew a watch", move |step| changes::renew(step, watcher)).await?;
+        self.readers.look("read changes", move |db| changes::read(db, after, max, alive)).await
+    }
+
+    async fn unwatch(&self, watcher: WatcherId) -> Result<(), StoreError> {
+        self.writer.write("unwatch", move |step| changes::unwatch(step, watcher)).await
     }
 
     async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError> {

@@ -24,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use laneway_core::{HintSender, StoreError};
 
+use crate::changes::Feed;
 use crate::clock::Clock;
 use crate::error::store_error;
 use crate::file::patiently;
@@ -46,6 +47,8 @@ pub(crate) struct Step<'c> {
     pub(crate) news: News,
     /// What the command has done, for counts and statistics.
     pub(crate) tally: Tally,
+    /// Which tasks have entered which states, for those who watch.
+    pub(crate) feed: Feed,
 }
 
 /// The handle of the writing thread.
@@ -249,9 +252,13 @@ impl Service {
     fn fill(&mut self, first: Box<dyn Work>) -> (Vec<Box<dyn Work>>, rusqlite::Result<News>) {
         let started = Instant::now();
         let (mut done, mut news, mut tally) = (Vec::new(), News::default(), Tally::default());
+        let feed = match Feed::begin(&self.connection, self.clock.now_micros()) {
+            Ok(feed) => feed,
+            Err(error) => return (vec![first], Err(error)),
+        };
         let mut next = Some(first);
         while let Some(mut work) = next {
-            match self.try_one(&mut *work) {
+            match self.try_one(&mut *work, feed.of_command()) {
                 Ok((more, counted)) => {
                     news.merge(more);
                     tally.merge(counted);
@@ -280,12 +287,15 @@ impl Service {
         }
     }
 
-    fn try_one(&self, work: &mut dyn Work) -> Result<(News, Tally), Failure> {
+    fn try_one(&self, work: &mut dyn Work, feed: Feed) -> Result<(News, Tally), Failure> {
         let db = &self.connection;
         let mut step =
-            Step { db, now: self.clock.now_micros(), news: News::default(), tally: Tally::default() };
+            Step { db, now: self.clock.now_micros(), news: News::default(), tally: Tally::default(), feed };
         db.run("savepoint command", []).map_err(Failure::Whole)?;
-        let result = catch_unwind(AssertUnwindSafe(|| work.run(&mut step)));
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            work.run(&mut step)?;
+            step.feed.write(db, step.now)
+        }));
         if let Ok(Ok(())) = result {
             db.run("release command", []).map_err(Failure::Whole)?;
             return Ok((step.news, step.tally));

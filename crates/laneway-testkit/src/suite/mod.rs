@@ -22,6 +22,8 @@ pub mod refusals;
 pub mod schedules;
 pub mod settle;
 pub mod unique;
+pub mod watch;
+pub mod why;
 
 /// The words that behaviours are written in.
 mod words {
@@ -399,6 +401,31 @@ macro_rules! store_suite {
                 a_queue_that_keeps_no_successes_still_counts_them,
                 a_series_of_too_many_points_or_odd_steps_is_refused,
             }
+            watch {
+                a_watcher_sees_a_task_through_its_life,
+                a_bulk_a_delay_a_cancel_and_a_plain_success_are_told,
+                a_dead_workers_task_and_a_retried_one_are_told,
+                a_reader_goes_on_where_it_stopped_in_small_steps,
+                two_watchers_see_the_same,
+                a_watcher_that_was_silent_for_too_long_has_a_gap,
+                a_watcher_that_stopped_is_unknown,
+                changes_that_were_removed_are_a_gap,
+                a_watch_of_no_time_or_of_hours_and_odd_pages_are_refused,
+            }
+            why {
+                an_unknown_task_has_no_reasons,
+                the_next_task_is_claimable_and_others_are_behind_it,
+                tasks_ahead_are_counted_up_to_a_bound,
+                a_scheduled_task_waits_for_its_time,
+                a_task_in_back_off_says_after_which_error,
+                pauses_of_queue_kind_and_lane_are_told_with_who,
+                a_full_lane_says_who_holds_it,
+                a_lane_can_be_held_by_a_task_in_back_off,
+                a_halted_lane_and_one_that_rests_say_so,
+                a_kind_that_nobody_handles_says_who_is_there,
+                a_silent_worker_does_not_count,
+                a_running_task_says_where_and_an_ended_one_how,
+            }
             refusals {
                 a_payload_over_one_mebibyte,
                 a_payload_over_the_limit_that_was_configured,
@@ -475,6 +502,8 @@ mod tests {
             include_str!("refusals.rs"),
             include_str!("schedules.rs"),
             include_str!("settle.rs"),
+            include_str!("watch.rs"),
+            include_str!("why.rs"),
         ];
         for theme in themes {
             let names = theme.split("\npub async fn ").skip(1).filter_map(|rest| rest.split('(').next());

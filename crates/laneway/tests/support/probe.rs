@@ -229,6 +229,22 @@ impl Store for Probe {
         self.count("queues")?.queues().await
     }
 
+    async fn why(&self, task: TaskId) -> Result<Option<Why>, StoreError> {
+        self.count("why")?.why(task).await
+    }
+
+    async fn watch(&self, keep: Duration) -> Result<Watch, StoreError> {
+        self.count("watch")?.watch(keep).await
+    }
+
+    async fn changes(&self, watcher: WatcherId, after: Position, max: u32) -> Result<Changes, StoreError> {
+        self.count("changes")?.changes(watcher, after, max).await
+    }
+
+    async fn unwatch(&self, watcher: WatcherId) -> Result<(), StoreError> {
+        self.count("unwatch")?.unwatch(watcher).await
+    }
+
     async fn set_queue(&self, queue: &QueueName, to: QueueSettings) -> Result<(), StoreError> {
         self.count("set_queue")?.set_queue(queue, to).await
     }

@@ -1,0 +1,168 @@
+//! Following the change feed.
+
+use super::words::*;
+
+/// A watch whose fence has passed.
+async fn a_ready_watch(store: &TestStore) -> Watch {
+    let watch = store.watch(secs(60)).await.unwrap();
+    until("the watch is ready", async || store.fence_passed(watch.fence).await.unwrap()).await;
+    watch
+}
+
+/// Reads until `expected` single changes have arrived: state and task, in order.
+async fn read(
+    store: &TestStore,
+    watch: Watch,
+    position: &mut Position,
+    expected: usize,
+) -> Vec<(State, TaskId)> {
+    let mut seen = Vec::new();
+    until("all changes have arrived", async || {
+        let read = store.changes(watch.watcher, *position, 500).await.unwrap();
+        assert!(!read.gap);
+        *position = read.position;
+        for change in read.changes {
+            seen.extend(change.tasks.iter().map(|(task, _)| (change.state, *task)));
+        }
+        assert!(seen.len() <= expected, "{seen:?}");
+        seen.len() == expected
+    })
+    .await;
+    seen
+}
+
+pub async fn a_watcher_sees_a_task_through_its_life(store: &TestStore) {
+    let watch = a_ready_watch(store).await;
+    let mut position = watch.position;
+    let task = store.given_one(a_task().kind("mail").queue("a")).await;
+    let mut worker = store.worker().await;
+    let claimed = worker.claim_from("a", 1).await;
+    worker.settle(&claimed[0], retry_after(secs(0))).await;
+    let claimed = worker.claim_from("a", 1).await;
+    worker.settle(&claimed[0], Outcome::GivenBack).await;
+    let claimed = worker.claim_from("a", 1).await;
+    worker.complete(&claimed).await;
+
+    let seen = read(store, watch, &mut position, 8).await;
+
+    let states: Vec<_> = seen.iter().map(|(state, _)| *state).collect();
+    use State::*;
+    assert_eq!(states, [Pending, Leased, Later, Pending, Leased, Pending, Leased, Completed]);
+    assert!(seen.iter().all(|(_, seen)| *seen == task));
+    let again = store.changes(watch.watcher, watch.position, 500).await.unwrap();
+    assert!(
+        again.changes.iter().all(|change| change.queue == queue("a") && change.tasks[0].1 == kind("mail"))
+    );
+}
+
+pub async fn a_bulk_a_delay_a_cancel_and_a_plain_success_are_told(store: &TestStore) {
+    let watch = a_ready_watch(store).await;
+    let mut position = watch.position;
+    let bulk = store.given_all(tasks_like(a_task(), 300)).await;
+    let seen = read(store, watch, &mut position, 300).await;
+    assert_eq!(seen, bulk.iter().map(|task| (State::Pending, *task)).collect::<Vec<_>>());
+
+    let later = store.given_one(a_task().delay(secs(60))).await;
+    store.cancel(later).await.unwrap();
+    let seen = read(store, watch, &mut position, 2).await;
+    assert_eq!(seen, [(State::Later, later), (State::Cancelled, later)]);
+
+    let mut worker = store.worker().await;
+    let claimed = worker.claim(300).await;
+    read(store, watch, &mut position, 300).await;
+    worker.complete(&claimed).await;
+    let seen = read(store, watch, &mut position, 300).await;
+    assert!(seen.iter().all(|(state, _)| *state == State::Completed));
+}
+
+pub async fn a_dead_workers_task_and_a_retried_one_are_told(store: &TestStore) {
+    let task = store.given_one(a_task().max_attempts(1)).await;
+    let mut worker = store.worker().await;
+    let _claimed = worker.claim_one().await;
+    let watch = a_ready_watch(store).await;
+    let mut position = watch.position;
+
+    store.advance_clock(secs(31)).await;
+    store.sweep().await.unwrap();
+    let mut worker = store.worker().await;
+    let claimed = worker.claim_one().await;
+    worker.settle(&claimed, failed()).await;
+    store.act(&Actor::new(ActorName::new("ann").unwrap()), Action::Retry, &[task]).await.unwrap();
+
+    let seen = read(store, watch, &mut position, 4).await;
+    let states: Vec<_> = seen.iter().map(|(state, _)| *state).collect();
+    assert_eq!(states, [State::Pending, State::Leased, State::Failed, State::Pending]);
+}
+
+pub async fn a_reader_goes_on_where_it_stopped_in_small_steps(store: &TestStore) {
+    let watch = a_ready_watch(store).await;
+    let mut tasks = Vec::new();
+    for _ in 0..5 {
+        tasks.push(store.given_one(a_task()).await);
+    }
+
+    let (mut position, mut seen) = (watch.position, Vec::new());
+    until("all changes have arrived", async || {
+        let read = store.changes(watch.watcher, position, 1).await.unwrap();
+        assert!(read.changes.len() <= 1 && !read.gap);
+        position = read.position.to_string().parse().unwrap();
+        seen.extend(read.changes.into_iter().flat_map(|change| change.tasks).map(|(task, _)| task));
+        seen.len() == 5
+    })
+    .await;
+
+    assert_eq!(seen, tasks);
+    assert!(store.changes(watch.watcher, position, 500).await.unwrap().changes.is_empty());
+}
+
+pub async fn two_watchers_see_the_same(store: &TestStore) {
+    let (one, two) = (a_ready_watch(store).await, a_ready_watch(store).await);
+    let task = store.given_one(a_task()).await;
+
+    let (mut first, mut second) = (one.position, two.position);
+    assert_eq!(read(store, one, &mut first, 1).await, [(State::Pending, task)]);
+    assert_eq!(read(store, two, &mut second, 1).await, [(State::Pending, task)]);
+}
+
+pub async fn a_watcher_that_was_silent_for_too_long_has_a_gap(store: &TestStore) {
+    let watch = a_ready_watch(store).await;
+    store.advance_clock(secs(59)).await;
+    assert!(!store.changes(watch.watcher, watch.position, 10).await.unwrap().gap);
+    store.advance_clock(secs(61)).await;
+
+    assert!(store.changes(watch.watcher, watch.position, 10).await.unwrap().gap);
+    let anew = a_ready_watch(store).await;
+    assert!(!store.changes(anew.watcher, anew.position, 10).await.unwrap().gap);
+}
+
+pub async fn a_watcher_that_stopped_is_unknown(store: &TestStore) {
+    let watch = a_ready_watch(store).await;
+    store.unwatch(watch.watcher).await.unwrap();
+
+    assert!(store.changes(watch.watcher, watch.position, 10).await.unwrap().gap);
+}
+
+pub async fn changes_that_were_removed_are_a_gap(store: &TestStore) {
+    let watch = store.watch(secs(600)).await.unwrap();
+    until("the watch is ready", async || store.fence_passed(watch.fence).await.unwrap()).await;
+    store.given_one(a_task()).await;
+    for _ in 0..3 {
+        store.advance_clock(secs(400)).await;
+        assert!(!store.changes(watch.watcher, watch.position, 10).await.unwrap().gap);
+    }
+
+    store.maintain().await.unwrap();
+
+    assert!(store.changes(watch.watcher, watch.position, 10).await.unwrap().gap);
+}
+
+pub async fn a_watch_of_no_time_or_of_hours_and_odd_pages_are_refused(store: &TestStore) {
+    for keep in [secs(0), secs(601)] {
+        assert_eq!(refusal(store.watch(keep).await).code, Code::OutOfRange);
+    }
+    let watch = store.watch(secs(60)).await.unwrap();
+    for max in [0, 501] {
+        let refused = refusal(store.changes(watch.watcher, watch.position, max).await);
+        assert_eq!(refused.code, Code::OutOfRange);
+    }
+}
