@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use laneway_core::{
-    Advance, Capacity, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, NewTask, Outcome, QueueName,
-    Registration, SessionId, Store,
+    Advance, Capacity, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, Listing, NewTask, Outcome, Place,
+    QueueName, QueueSettings, Registration, SessionId, Store, StoreError, TaskId,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
@@ -171,7 +171,7 @@ async fn coordinate(
     claim: u32,
     done: Arc<AtomicUsize>,
     advances: Arc<AtomicUsize>,
-) -> Result<(), laneway_core::StoreError> {
+) -> Result<(), StoreError> {
     let session = SessionId::random();
     let queues = vec![QueueName::default()];
     let (name, capacity) = ("bench".into(), Capacity::default());
@@ -238,6 +238,87 @@ const DRAINS: [(&str, Spread, u32, usize); 6] = [
 const HELD: [(&str, Spread); 2] =
     [("held", Spread::Free), ("held_lanes", Spread::Lanes { lanes: 1_000, limit: 1 })];
 
+/// Drains with statistics and without, in turns, and reports the better of each and their ratio.
+async fn statistics<F: AsyncFn() -> Result<Arc<dyn Store>, Failure>>(
+    report: &mut Report<'_>,
+    open: F,
+) -> Result<(), Failure> {
+    let n = report.options.tasks;
+    let (mut with, mut without, mut fold) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    for _ in 0..3 {
+        for statistics in [false, true] {
+            let store = open().await?;
+            let settings = QueueSettings { statistics: Some(statistics), ..Default::default() };
+            store.set_queue(&QueueName::default(), settings).await?;
+            fill(&*store, n, Spread::Free).await?;
+            let (took, _) = drain(&store, n, 500).await?;
+            let best = if statistics { &mut with } else { &mut without };
+            *best = took.min(*best);
+            let begun = Instant::now();
+            store.maintain().await?;
+            fold = begun.elapsed().min(fold);
+        }
+    }
+    report.rate("statistics_on_per_s", n, with);
+    report.rate("statistics_off_per_s", n, without);
+    report
+        .number("statistics_share", (without.as_secs_f64() / with.as_secs_f64() * 1_000.0).round() / 1_000.0);
+    report.number("maintain_after_ms", millis(fold));
+    Ok(())
+}
+
+/// Looks at ten times as many ended tasks as pending ones: the slowest of each sort, each the median of five.
+async fn looks(report: &mut Report<'_>, store: &Arc<dyn Store>) -> Result<(), Failure> {
+    let n = report.options.tasks;
+    fill(&**store, 10 * n, Spread::Free).await?;
+    drain(store, 10 * n, 500).await?;
+    fill(&**store, n, Spread::Lanes { lanes: 1_000, limit: 1 }).await?;
+    store.maintain().await?;
+    let last = store.list(Listing::of(Place::Ended).limit(1)).await?.tasks.remove(0).id;
+
+    let mut slowest = Duration::ZERO;
+    for (place, filter) in [
+        (Place::Pending, ""),
+        (Place::Pending, "kind:rare"),
+        (Place::Pending, "payload.number:x"),
+        (Place::Pending, "lane:lane:7"),
+        (Place::Ended, ""),
+        (Place::Ended, "state:failed"),
+        (Place::Ended, "kind:rare"),
+        (Place::Ended, "since:1m kind:bench.*"),
+        (Place::Ended, "error:boom"),
+    ] {
+        let listing = Listing::of(place).filter(filter.parse()?).limit(500);
+        slowest = slowest.max(median(async || store.list(listing.clone()).await.map(drop)).await?);
+    }
+    report.number("list_ms", millis(slowest));
+    let counts = median(async || store.counts().await.map(drop)).await?;
+    let kinds = median(async || store.counts_by_kind(&QueueName::default()).await.map(drop)).await?;
+    let queues = median(async || store.queues().await.map(drop)).await?;
+    report.number("counts_ms", millis(counts.max(kinds).max(queues)));
+    let mut slowest = Duration::ZERO;
+    for task in [TaskId(last.0), TaskId(10 * n as i64 + 1), TaskId(11 * n as i64), TaskId(i64::MAX)] {
+        slowest = slowest.max(median(async || store.why(task).await.map(drop)).await?);
+    }
+    report.number("why_ms", millis(slowest));
+    Ok(())
+}
+
+async fn median(look: impl AsyncFn() -> Result<(), StoreError>) -> Result<Duration, Failure> {
+    let mut times = vec![];
+    for _ in 0..5 {
+        let begun = Instant::now();
+        look().await?;
+        times.push(begun.elapsed());
+    }
+    times.sort();
+    Ok(times[2])
+}
+
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
 async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
     let cluster = Cluster::start(ClusterOptions::default().durable(true)).await?;
     let n = report.options.tasks;
@@ -279,6 +360,13 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
         let times = rounds(&store, n, spread).await?;
         report.rate(&format!("{key}_first_per_s"), n / ROUNDS, times[0]);
         report.rate(&format!("{key}_last_per_s"), n / ROUNDS, times[ROUNDS - 1]);
+    }
+    if report.wants("statistics") {
+        statistics(report, async || Ok(fresh(&cluster).await?.1)).await?;
+    }
+    if report.wants("looks") {
+        let (_database, store) = fresh(&cluster).await?;
+        looks(report, &store).await?;
     }
     if report.wants("floor") {
         let (insert, delete) = floor(&fresh(&cluster).await?.0, n).await?;
@@ -397,6 +485,14 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
             report.number("tx_per_task", advances as f64 / n as f64);
         }
         report.rate(key, n, drained);
+    }
+    if report.wants("statistics") {
+        let count = AtomicUsize::new(0);
+        let next = || format!("statistics-{}.db", count.fetch_add(1, Ordering::Relaxed));
+        statistics(report, async || open(&next()).await).await?;
+    }
+    if report.wants("looks") {
+        looks(report, &open("looks.db").await?).await?;
     }
     if report.wants("durable") {
         let store = open("durable.db").await?;
