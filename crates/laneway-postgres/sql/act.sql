@@ -57,9 +57,11 @@ declare
     v_turn turn;
     v_rest parked;
 begin
-    for v_turn in select t.* from turn t where t.lane = p_lane and t.task_id = p_task for update skip locked loop
-        delete from turn t where t.lane = p_lane and t.task_id = p_task and t.queue = v_turn.queue and t.priority = v_turn.priority and t.seq = v_turn.seq;
-        insert into turn (queue, priority, seq, lane) values (v_turn.queue, v_turn.priority, v_turn.seq, p_lane);
+    for v_turn in
+        select t.* from turn t where t.lanes[1] = p_lane and cardinality(t.lanes) = 1 and t.task_id = p_task for update skip locked
+    loop
+        delete from turn t where t.queue = v_turn.queue and t.priority = v_turn.priority and t.seq = v_turn.seq and t.task_id = p_task;
+        insert into turn (queue, priority, seq, lanes) values (v_turn.queue, v_turn.priority, v_turn.seq, v_turn.lanes);
     end loop;
     for v_rest in select p.* from parked p where p.lane = p_lane and p.task_id = p_task for update skip locked loop
         delete from parked p where p.lane = p_lane and p.task_id = p_task and p.due_at = v_rest.due_at;
