@@ -232,13 +232,10 @@ impl Coordinator {
             return Step::Call(Call::Advance(self.next_advance(&limit)));
         }
         let gathered = self.ended_since.map_or_else(far_away, |since| since + GATHER);
-        if limit.tasks == 0 {
+        if limit.tasks == 0 || self.ended_since.is_some() {
             return Step::Wait(gathered);
         }
-        match self.rest_step(now, &limit) {
-            Step::Wait(until) => Step::Wait(until.min(gathered)),
-            step => step,
-        }
+        self.rest_step(now, &limit)
     }
 
     /// Ends are settled a moment after the first of them, or at once when there is nothing to wait for.
@@ -267,7 +264,9 @@ impl Coordinator {
     fn next_advance(&mut self, limit: &ClaimLimit) -> Advance {
         self.number += 1;
         let mut advance = Advance::new(self.session, self.number);
-        advance.scan = if self.rest.is_awake() { Scan::Auto } else { Scan::Full };
+        // Before a worker sleeps or ends it must know that nothing is there, also not what came back with an old id.
+        let must_know = self.until_empty || !self.rest.is_awake();
+        advance.scan = if must_know { Scan::Full } else { Scan::Auto };
         advance.settles = std::mem::take(&mut self.ended);
         let claim = |(queue, max)| Claim {
             queue,
