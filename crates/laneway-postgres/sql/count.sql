@@ -45,6 +45,7 @@ language sql stable
 set search_path from current
 set jit = off
 set enable_seqscan = off
+set enable_bitmapscan = off   -- a bitmap would be made of all tasks of a queue, whatever the bound
 as $$
     select c.queue, c.state, sum(c.tasks)::bigint, bool_or(c.more)
     from (
@@ -72,6 +73,7 @@ language sql stable
 set search_path from current
 set jit = off
 set enable_seqscan = off
+set enable_bitmapscan = off   -- a bitmap would be made of all tasks of a queue, whatever the bound
 as $$
     select c.kind, c.state, sum(c.tasks)::bigint, bool_or(c.more)
     from (
