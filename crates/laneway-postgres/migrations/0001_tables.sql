@@ -70,6 +70,7 @@ create table lease (
     parent_ids   bigint[],
     ready_ats    timestamptz[],
     sizes        int[],                            -- null when every payload is in `payloads`
+    until        bigint,                           -- the highest id that was drawn before the heads of its lanes were looked for
     payloads     json[],
     extras       json[]
 ) with (
@@ -175,7 +176,9 @@ create table turn (
     priority smallint not null,
     seq      bigint   not null default nextval('turn_seq'),
     lanes    bigint[] not null check (cardinality(lanes) between 1 and 16),
-    task_id  bigint   check (task_id is null or cardinality(lanes) = 1)
+    task_id  bigint   check (task_id is null or cardinality(lanes) = 1),
+    afters   bigint[],                             -- the task that each lane ran last, and the highest id that was drawn when its
+    until    bigint                                -- head was looked for: see pick.sql. Null: not known
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off

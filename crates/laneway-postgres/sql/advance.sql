@@ -34,6 +34,9 @@ declare
     v_settled record;
     v_lanes   bigint[] := '{}';
     v_turns   smallint[] := '{}';
+    v_afters  bigint[];
+    v_until   bigint;
+    v_single  boolean;                 -- everything in hand is of the only queue that is claimed from
     v_queues  text[] := '{}';
     v_alive   boolean;
     v_wanted  int := 0;
@@ -54,6 +57,8 @@ begin
         v_queues := coalesce(v_settled.hand_queues, '{}');
         v_lanes := coalesce(v_settled.hand_lanes, '{}');
         v_turns := coalesce(v_settled.hand_priorities, '{}');
+        v_afters := v_settled.hand_afters;
+        v_until := v_settled.hand_until;
     end if;
 
     v_alive := exists (select from worker w where w.session = p_session);
@@ -77,6 +82,7 @@ begin
     end if;
     if v_alive then
         v_watched := is_watched();
+        v_single := cardinality(p_queues) = 1 and v_lanes <> '{}' and v_queues <@ p_queues;
         for i in 1 .. cardinality(p_queues) loop
             v_wanted := v_wanted + p_maxes[i];
             for v_row in
@@ -88,8 +94,10 @@ begin
                     p_max => p_maxes[i],
                     p_kinds => open_kinds(p_queues[i : i], string_to_array(p_kinds[i], e'\x1f')),
                     p_alone => string_to_array(p_alone[i], e'\x1f'),
-                    p_hand_lanes => case when cardinality(p_queues) = 1 and v_queues <@ p_queues then v_lanes else array(select h.lane from unnest(v_queues, v_lanes) h(queue, lane) where h.queue = p_queues[i]) end,
-                    p_hand_priorities => case when cardinality(p_queues) = 1 and v_queues <@ p_queues then v_turns else array(select h.priority from unnest(v_queues, v_turns) h(queue, priority) where h.queue = p_queues[i]) end,
+                    p_hand_lanes => case when v_single then v_lanes else array(select h.lane from unnest(v_queues, v_lanes) h(queue, lane) where h.queue = p_queues[i]) end,
+                    p_hand_priorities => case when v_single then v_turns else array(select h.priority from unnest(v_queues, v_turns) h(queue, priority) where h.queue = p_queues[i]) end,
+                    p_hand_afters => case when v_single then v_afters end,
+                    p_hand_until => case when v_single then v_until end,
                     p_bounds => p_bounds[i * 4 - 3 : i * 4]
                 )
             loop

@@ -4,7 +4,7 @@
 -- still needed, plans which come first, and takes those (pick.sql). What turns out to be worth nothing leaves its slot to
 -- whatever comes next, which a further round finds.
 --
---   p_hand_lanes, p_hand_priorities: turns that a settle of this advance has freed. They are used without ever
+--   p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until: turns that a settle of this advance has freed. They are used without ever
 --     being written when turns are short, behind those in line, and put into the line otherwise.
 --   p_bounds: priority and id of the last task, priority and seq of the last turn, from which to look; null: from the
 --     beginning. An old snapshot keeps dead index entries alive, and every look from the beginning walks them.
@@ -21,6 +21,8 @@ create or replace function claim(
     p_alone           text[],
     p_hand_lanes      bigint[],
     p_hand_priorities smallint[],
+    p_hand_afters     bigint[],
+    p_hand_until      bigint,
     p_bounds          bigint[]
 ) returns setof advance_row
 language plpgsql as $$
@@ -49,7 +51,10 @@ declare
     v_spare_bound bigint[] := '{}';
     v_contested boolean;
     v_merge    boolean := true;
-    v_marked   boolean;                       -- there are marks that were not looked at
+    v_marked   boolean;                       -- there are marks that were not taken up; null: not known
+    v_rounds   int := 0;                      -- in which turns were taken
+    v_last_id  bigint;                        -- the last id that was drawn, while looks from the beginning are slow
+    v_until    bigint;
     v_row      advance_row;
     v_started  timestamptz;
     v_us       bigint := 0;
@@ -60,10 +65,15 @@ begin
         return;
     end if;
 
-    v_marked := exists (select from mark m where m.queue = p_queue);
+    -- While looks are slow, marks are looked at now and then, and when turns are short.
+    if p_bounds is null or p_number % 8 = 0 then
+        v_started := clock_timestamp();
+        v_marked := exists (select from mark m where m.queue = p_queue);
+        v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
+    end if;
     if v_marked then
         -- A mark may be waiting for one of these turns, to move it up.
-        perform join_line(p_queue, p_hand_lanes, p_hand_priorities);
+        perform join_line(p_queue, p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until);
         p_hand_lanes := '{}';
         if p_number % 8 = 0 or marks_are_due(p_queue, line_start(p_queue, p_bounds), p_max) then
             perform take_up_all(p_queue, p_max);
@@ -75,6 +85,9 @@ begin
         v_from[1:2] := c_start[1:2];
     end if;
     v_from[3:4] := line_start(p_queue, p_bounds);
+    if p_bounds is not null then
+        select s.last_value into v_last_id from task_id_seq s;
+    end if;
 
     loop
         v_need := p_max - cardinality(v_tids);
@@ -84,7 +97,8 @@ begin
         v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
         -- Turns in hand come behind those in line, but before less urgent ones.
         if p_hand_lanes <> '{}' and (v_line.whole or v_line.priorities[v_need] > any (p_hand_priorities)) then
-            select * into v_line from add_hand(v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_line.whole, p_hand_lanes, p_hand_priorities);
+            select * into v_line from add_hand(v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_line.afters, v_line.untils, v_line.whole,
+                p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until);
             p_hand_lanes := '{}';
         end if;
         v_turns := cardinality(v_line.lanes);
@@ -98,8 +112,13 @@ begin
         v_free := v_need - v_take;
 
         if v_take > 0 then
+            v_started := clock_timestamp();
             select * into v_picked
-            from pick(p_queue, p_kinds, v_line.priorities[:v_take], v_line.lanes[:v_take], v_line.bound[:v_take], v_tids, v_contested, v_now);
+            from pick(p_queue, p_kinds, v_line.priorities[:v_take], v_line.lanes[:v_take], v_line.bound[:v_take], v_line.afters[:v_take],
+                v_line.untils[:v_take], v_last_id, v_tids, v_contested, v_now);
+            v_until := case when v_rounds = 0 then v_picked.until when v_until is not null and v_picked.until is not null then least(v_until, v_picked.until) end;
+            v_rounds := v_rounds + 1;
+            v_us := v_us + greatest(0, extract(microseconds from clock_timestamp() - v_started)::bigint - 20 * v_take);
             v_tids := v_tids || v_picked.tids;
             v_took_turns := v_took_turns || v_picked.took;
             v_bytes := v_bytes + v_picked.bytes;
@@ -108,7 +127,7 @@ begin
             v_spare_lanes := v_spare_lanes || v_picked.spare_lanes;
             v_spare_priorities := v_spare_priorities || v_picked.spare_priorities;
             v_spare_bound := v_spare_bound || v_picked.spare_bound;
-            perform leave_line(p_queue, v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_take, v_picked.gone);
+            perform leave_line(p_queue, v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_line.afters, v_line.untils, v_take, v_picked.gone);
             if v_picked.again then
                 -- Marks may be more urgent than what is next now.
                 perform take_up_all(p_queue, p_max, v_tids);
@@ -118,7 +137,7 @@ begin
             v_from[3:4] := coalesce(end_of_line(v_line.priorities, v_line.seqs, v_take), v_from[3:4]);
             v_bounds[3:4] := v_from[3:4];
         elsif v_turns > 0 then
-            perform leave_line(p_queue, v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, 0, '{}');
+            perform leave_line(p_queue, v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_line.afters, v_line.untils, 0, '{}');
         end if;
 
         v_found := 0;
@@ -134,7 +153,7 @@ begin
             v_bounds[1:2] := v_from[1:2];
         end if;
 
-        if v_marked then
+        if v_marked is not false then
             -- The turns in line were not worth as much as they promised.
             perform take_up_all(p_queue, p_max, v_tids);
             v_marked := false;
@@ -147,11 +166,11 @@ begin
         end if;
     end loop;
     if p_hand_lanes <> '{}' then
-        perform join_line(p_queue, p_hand_lanes, p_hand_priorities);   -- no round had use for them
+        perform join_line(p_queue, p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until);   -- no round had use for them
     end if;
 
     if v_tids <> '{}' then
-        return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_tids, v_lane_ids, v_lane_keys, v_now);
+        return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_tids, v_lane_ids, v_lane_keys, v_until, v_now);
     end if;
     if v_spare_lanes <> '{}' then
         perform retire(p_queue, v_spare_lanes, v_spare_priorities, v_spare_bound);
@@ -193,21 +212,21 @@ end $$;
 
 -- The turns of read_line with those in hand among them, by priority.
 create or replace function add_hand(
-    inout tids tid[], inout priorities smallint[], inout seqs bigint[], inout lanes bigint[], inout bound bigint[], inout whole boolean,
-    p_lanes bigint[], p_priorities smallint[]
+    inout tids tid[], inout priorities smallint[], inout seqs bigint[], inout lanes bigint[], inout bound bigint[], inout afters bigint[],
+    inout untils bigint[], inout whole boolean, p_lanes bigint[], p_priorities smallint[], p_afters bigint[], p_until bigint
 )
 language plpgsql as $$
 begin
     select array_agg(t.tid order by t.priority, t.place), array_agg(t.priority order by t.priority, t.place),
         array_agg(t.seq order by t.priority, t.place), array_agg(t.lane order by t.priority, t.place),
-        array_agg(t.task_id order by t.priority, t.place)
-    into tids, priorities, seqs, lanes, bound
+        array_agg(t.task_id order by t.priority, t.place), array_agg(t.after order by t.priority, t.place), array_agg(t.until order by t.priority, t.place)
+    into tids, priorities, seqs, lanes, bound, afters, untils
     from (
-        select u.tid, u.priority, u.seq, u.lane, u.task_id, u.place
-        from unnest(tids, priorities, seqs, lanes, bound) with ordinality u(tid, priority, seq, lane, task_id, place)
+        select u.tid, u.priority, u.seq, u.lane, u.task_id, u.after, u.until, u.place
+        from unnest(tids, priorities, seqs, lanes, bound, afters, untils) with ordinality u(tid, priority, seq, lane, task_id, after, until, place)
         union all
-        select null::tid, h.priority, null, h.lane, null, 1000000 + h.place
-        from unnest(p_lanes, p_priorities) with ordinality h(lane, priority, place)
+        select null::tid, h.priority, null, h.lane, null, h.after, p_until, 1000000 + h.place
+        from unnest(p_lanes, p_priorities, p_afters) with ordinality h(lane, priority, after, place)
     ) t;
 end $$;
 
@@ -306,7 +325,7 @@ end $$;
 
 -- Moves the locked tasks into leases and answers with them.
 create or replace function take_tasks(
-    p_session uuid, p_number bigint, p_queue text, p_alone text[], p_tids tid[], p_lane_ids bigint[], p_lane_keys text[], p_now timestamptz
+    p_session uuid, p_number bigint, p_queue text, p_alone text[], p_tids tid[], p_lane_ids bigint[], p_lane_keys text[], p_until bigint, p_now timestamptz
 ) returns setof advance_row
 language plpgsql as $$
 declare
@@ -326,7 +345,7 @@ begin
     ),
     made as (
         insert into lease (session, token, number, claimed_at, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, attempts,
-            max_attempts, crashes, depths, parent_ids, ready_ats, sizes, payloads, extras)
+            max_attempts, crashes, depths, parent_ids, ready_ats, sizes, until, payloads, extras)
         select
             p_session, gen_random_uuid(), p_number, p_now, count(*), p_queue,
             array_agg(s.id), array_agg(s.kind), array_agg(s.enqueued_at),
@@ -339,6 +358,7 @@ begin
             case when bool_or(s.parent_id is not null) then array_agg(s.parent_id) end,
             case when bool_or(s.ready_at is not null) then array_agg(s.ready_at) end,
             case when bool_or(s.size >= 1000) then array_agg(s.size) end,
+            p_until,
             array_agg(s.payload),
             case when bool_or(s.extra is not null) then array_agg(s.extra) end
         from sorted s

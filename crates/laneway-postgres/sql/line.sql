@@ -3,8 +3,10 @@
 -- Up to 16 turns share a row. Rows are never updated: whoever takes some turns of a row writes the others again in the
 -- same place.
 
--- Puts turns at the end of the line, each at its priority.
-create or replace function join_line(p_queue text, p_lanes bigint[], p_priorities smallint[]) returns void
+-- Puts turns at the end of the line, each at its priority. p_afters, p_until: see pick.sql.
+create or replace function join_line(
+    p_queue text, p_lanes bigint[], p_priorities smallint[], p_afters bigint[] default null, p_until bigint default null
+) returns void
 language plpgsql as $$
 declare
     v_mixed boolean := exists (select from mixed_queue m where m.queue = p_queue);
@@ -13,8 +15,8 @@ begin
         return;
     end if;
     if not v_mixed and p_priorities[1] = all (p_priorities) then
-        insert into turn (queue, priority, lanes)
-        select p_queue, p_priorities[1], p_lanes[n * 16 + 1 : n * 16 + 16]
+        insert into turn (queue, priority, lanes, afters, until)
+        select p_queue, p_priorities[1], p_lanes[n * 16 + 1 : n * 16 + 16], p_afters[n * 16 + 1 : n * 16 + 16], p_until
         from generate_series(0, (cardinality(p_lanes) - 1) / 16) n;
     else
         insert into turn (queue, priority, lanes)
@@ -42,12 +44,13 @@ end $$;
 -- `whole`: the line ends here.
 create or replace function read_line(
     p_queue text, p_priority smallint, p_seq bigint, p_need int,
-    out tids tid[], out priorities smallint[], out seqs bigint[], out lanes bigint[], out bound bigint[], out whole boolean
+    out tids tid[], out priorities smallint[], out seqs bigint[], out lanes bigint[], out bound bigint[], out afters bigint[], out untils bigint[],
+    out whole boolean
 )
 language plpgsql as $$
 declare
     v_line cursor for
-        select t.ctid as tid, t.priority, t.seq, t.lanes, t.task_id, cardinality(t.lanes) as n
+        select t.ctid as tid, t.priority, t.seq, t.lanes, t.task_id, t.afters, t.until, cardinality(t.lanes) as n
         from turn t
         where t.queue = p_queue
           and (t.priority, t.seq) > (p_priority, p_seq)
@@ -59,6 +62,8 @@ begin
     seqs := '{}';
     lanes := '{}';
     bound := '{}';
+    afters := '{}';
+    untils := '{}';
     whole := true;
     for v_row in v_line loop
         tids := tids || array_fill(v_row.tid, array[v_row.n]);
@@ -66,6 +71,8 @@ begin
         seqs := seqs || array_fill(v_row.seq, array[v_row.n]);
         lanes := lanes || v_row.lanes;
         bound := bound || array_fill(v_row.task_id, array[v_row.n]);
+        afters := afters || coalesce(v_row.afters, array_fill(null::bigint, array[v_row.n]));
+        untils := untils || array_fill(v_row.until, array[v_row.n]);
         if cardinality(lanes) >= p_need then
             whole := false;
             exit;
@@ -78,7 +85,8 @@ end $$;
 -- one behind it from now on, so that a claim which goes on behind the last turn meets it; there is room, since the
 -- sequence counts in steps of 32.
 create or replace function leave_line(
-    p_queue text, p_tids tid[], p_priorities smallint[], p_seqs bigint[], p_lanes bigint[], p_bound bigint[], p_judged int, p_gone boolean[]
+    p_queue text, p_tids tid[], p_priorities smallint[], p_seqs bigint[], p_lanes bigint[], p_bound bigint[], p_afters bigint[],
+    p_untils bigint[], p_judged int, p_gone boolean[]
 ) returns void
 language plpgsql as $$
 declare
@@ -102,8 +110,8 @@ begin
     end if;
     delete from turn where ctid = any (v_left);
     if v_end > p_judged then
-        insert into turn (queue, priority, seq, lanes)
-        values (p_queue, p_priorities[v_end], p_seqs[v_end] + 1, p_lanes[p_judged + 1 : v_end]);
+        insert into turn (queue, priority, seq, lanes, afters, until)
+        values (p_queue, p_priorities[v_end], p_seqs[v_end] + 1, p_lanes[p_judged + 1 : v_end], p_afters[p_judged + 1 : v_end], p_untils[v_end]);
     end if;
 
     if array_position(p_tids, null) is not null then

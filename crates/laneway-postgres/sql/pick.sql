@@ -12,13 +12,20 @@
 --   b  burnt: its lane is above its limit
 --   s  its lane needs the long look (look_special)
 --
+-- Each lane has its own run of dead index entries, which an old snapshot keeps alive and every look for its head walks. So while
+-- looks are slow (p_last_id is given), turns carry the task that the lane ran last (`after`) and the highest id that was drawn
+-- before the lane was last looked at from the beginning (`until`). A head between the two may be taken without that: a task that
+-- became visible since, with a lower id, was committed after the head's id was drawn, so no order is promised between them.
+-- Tasks that come back bring their own turn, and in queues with lanes of several priorities nothing is carried. `until` is the
+-- lowest that holds for all tasks that were picked, null when one of them is not of an ordinary lane.
+--
 -- `again`: places have changed, so the claim must plan again before it goes on.
 -- p_taken: tasks that this claim has locked in earlier rounds. No joins between lists: the planner takes every list for ten
 -- rows, and would compare each with each.
 create or replace function pick(
-    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_taken tid[], p_contested boolean,
-    p_now timestamptz,
-    out tids tid[], out took smallint[], out bytes bigint, out gone boolean[], out again boolean, out lane_ids bigint[], out lane_keys text[],
+    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_afters bigint[], p_untils bigint[],
+    p_last_id bigint, p_taken tid[], p_contested boolean, p_now timestamptz,
+    out tids tid[], out took smallint[], out bytes bigint, out gone boolean[], out again boolean, out until bigint, out lane_ids bigint[], out lane_keys text[],
     out spare_lanes bigint[], out spare_priorities smallint[], out spare_bound bigint[]
 )
 language plpgsql as $$
@@ -35,11 +42,11 @@ declare
 begin
     -- The ordinary case: ordered lanes with nothing special about them.
     select array_agg(p.fate), array_agg(p.priority), array_agg(p.tid), array_agg(p.tid) filter (where p.fate = 't'),
-        coalesce(sum(p.size) filter (where p.fate = 't'), 0), array_agg(p.key)
-    into v_fates, v_heads, v_tids, tids, bytes, lane_keys
+        coalesce(sum(p.size) filter (where p.fate = 't'), 0), array_agg(p.key), min(p.until)
+    into v_fates, v_heads, v_tids, tids, bytes, lane_keys, until
     from (
         select
-            l.key, h.tid, h.priority, h.size,
+            l.key, h.tid, h.priority, h.size, case when b.tid is null then p_last_id else u.until end as until,
             case
                 when not l.is_ordinary then 's'
                 when h.tid is null then 'e'
@@ -48,7 +55,7 @@ begin
                 when k.is_ours then 't'
                 else 'k'
             end::"char" as fate
-        from unnest(p_lanes, p_priorities, p_bound) u(lane, priority, task_id)
+        from unnest(p_lanes, p_priorities, p_bound, p_afters, p_untils) u(lane, priority, task_id, after, until)
         cross join lateral (
             select n.key, u.task_id is null and n.lim = 1 and n.issued <= 1 and n.interval_ms = 0 and not n.may_be_halted as is_ordinary
             from lane n
@@ -56,13 +63,32 @@ begin
             offset 0
         ) l
         left join lateral (
-            select t.ctid as tid, t.priority, t.size, p_kinds is null or t.kind = any (p_kinds) as can_run
+            select t.tid, t.priority, t.size, t.can_run
+            from (
+                select t.ctid as tid, t.id, t.priority, t.size, p_kinds is null or t.kind = any (p_kinds) as can_run
+                from task t
+                where t.queue = p_queue
+                  and t.lane = u.lane
+                  and l.is_ordinary
+                  and p_last_id is not null
+                  and (t.priority, t.id) > (u.priority, u.after)
+                order by t.priority, t.id
+                limit 1
+            ) t
+            where t.priority = u.priority
+              and t.id <= u.until
+        ) b on true
+        left join lateral (
+            select b.tid, b.priority, b.size, b.can_run where b.tid is not null
+            union all
+            (select t.ctid, t.priority, t.size, p_kinds is null or t.kind = any (p_kinds)
             from task t
             where t.queue = p_queue
               and t.lane = u.lane
               and l.is_ordinary
+              and b.tid is null
             order by t.priority, t.id
-            limit 1
+            limit 1)
         ) h on true
         left join lateral (
             select true as is_ours
@@ -81,6 +107,7 @@ begin
     end if;
     if 's' = any (v_fates) then
         v_special := v_fates;
+        until := null;
         select * into v_look from look_special(p_queue, p_kinds, p_priorities, p_lanes, p_bound, v_fates, v_heads, v_tids, p_taken, p_contested);
         v_fates := v_look.fates;
         v_heads := v_look.heads;

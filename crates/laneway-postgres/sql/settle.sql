@@ -18,7 +18,7 @@ create or replace function settle_all(
     p_reports  text[],
     p_results  text[],
     p_ids      bigint[],
-    out verdicts text[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[]
+    out verdicts text[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[], out hand_afters bigint[], out hand_until bigint
 )
 language plpgsql as $$
 declare
@@ -58,6 +58,8 @@ begin
         hand_queues := v_hand.hand_queues;
         hand_lanes := v_hand.hand_lanes;
         hand_priorities := v_hand.hand_priorities;
+        hand_afters := v_hand.hand_afters;
+        hand_until := v_hand.hand_until;
         if cardinality(v_plain) = cardinality(p_leases) then
             verdicts := array_fill('completed'::text, array[cardinality(p_leases)]);
             return;
@@ -137,12 +139,15 @@ begin
     hand_queues := hand_queues || v_hand.hand_queues;
     hand_lanes := hand_lanes || v_hand.hand_lanes;
     hand_priorities := hand_priorities || v_hand.hand_priorities;
+    if v_hand.hand_lanes is not null then
+        hand_until := null;   -- these may be of any lanes
+    end if;
     perform close_leases(v_ends);
 end $$;
 
 -- Leases whose tasks are all plain successes: history takes their arrays as they are.
 create or replace function settle_plain(
-    p_leases bigint[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[]
+    p_leases bigint[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[], out hand_afters bigint[], out hand_until bigint
 )
 language plpgsql as $$
 declare
@@ -162,9 +167,11 @@ begin
     from lease l
     where l.id = any (p_leases);
     if v_has.lanes then
-        select array_agg(l.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)) into hand_queues, hand_lanes, hand_priorities
+        select array_agg(l.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)), array_agg(t.id),
+            case when bool_and(l.until is not null) then min(l.until) end
+        into hand_queues, hand_lanes, hand_priorities, hand_afters, hand_until
         from lease l
-        cross join lateral unnest(l.lanes, l.priorities) t(lane, priority)
+        cross join lateral unnest(l.lanes, l.priorities, l.task_ids) t(lane, priority, id)
         where l.id = any (p_leases)
           and t.lane <> 0;
     end if;
