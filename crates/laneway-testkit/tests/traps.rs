@@ -614,6 +614,58 @@ async fn a_lower_id_that_is_committed_late_does_not_run_beside_a_higher_one() {
     assert_eq!(ids(&worker.claim(2).await), [lower]);
 }
 
+/// A step while looks from the beginning are slow: completes a whole lease, claims one task from its bound, and returns
+/// the new lease.
+const SLOW_STEP: &str = "
+create function public.slow_step(p_session uuid, p_number bigint, inout lease bigint, inout token uuid, inout task bigint)
+language sql volatile as $$
+    select a.lease_id, a.token, a.task_ids[1]
+    from laneway.advance(
+        p_session, p_number, false,
+        array_remove(array[lease], null), array_remove(array[token], null), array[null]::bigint[],
+        array['completed'], array[0], array[null]::text[], array[null]::text[], array[task],
+        array['default'], array[1], array[null]::text[], array[null]::text[],
+        array[-32768, 0, -32768, -9223372036854775807]
+    ) a
+    where a.lease_id is not null
+$$;";
+
+#[tokio::test]
+async fn a_lower_id_that_is_committed_late_stays_in_front_of_what_is_enqueued_after_it() {
+    let trap = Trap::set().await;
+    let worker = trap.worker().await;
+    let client = trap.database.connect().await.unwrap();
+    client.batch_execute(SLOW_STEP).await.unwrap();
+    let late = trap.begin().await;
+    let lower = late.enqueue("a").await;
+    let first = trap.enqueue(a_task().lane("a")).await;
+    let second = trap.enqueue(a_task().lane("a")).await;
+
+    let mut ran = vec![];
+    let mut lease: (Option<i64>, Option<Uuid>, Option<i64>) = (None, None, None);
+    let mut late = Some(late);
+    let mut third = None;
+    for number in 1..=4_i64 {
+        let parameters: &Parameters<'_> = &[&worker.session().0, &number, &lease.0, &lease.1, &lease.2];
+        let call = "select * from slow_step($1, $2, $3, $4, $5)";
+        let row = soon("a step", client.query_one(call, parameters)).await.unwrap();
+        lease = (row.get(0), row.get(1), row.get(2));
+        ran.push(TaskId(lease.2.expect("there is a task to claim")));
+        if let Some(late) = late.take() {
+            // The lane has run its first task; only now can the lower one be seen, and then another is enqueued.
+            late.commit().await;
+            third = Some(trap.enqueue(a_task().lane("a")).await);
+        }
+    }
+
+    // The second one was enqueued before the lower one was committed, so no order is promised between these two.
+    let place = |id| ran.iter().position(|ran| *ran == id).expect("every task ran");
+    assert_eq!((ran.len(), place(first)), (4, 0));
+    assert!(place(lower) < place(third.expect("it was enqueued")), "{ran:?}");
+    assert!(place(second) < place(third.expect("it was enqueued")), "{ran:?}");
+    trap.check().await;
+}
+
 #[tokio::test]
 async fn ids_are_handed_out_one_by_one() {
     let trap = Trap::set().await;
