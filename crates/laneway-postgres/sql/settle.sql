@@ -140,7 +140,8 @@ begin
     hand_lanes := hand_lanes || v_hand.hand_lanes;
     hand_priorities := hand_priorities || v_hand.hand_priorities;
     if v_hand.hand_lanes is not null then
-        hand_until := null;   -- these may be of any lanes
+        hand_afters := null;   -- these may be of any lanes
+        hand_until := null;
     end if;
     perform close_leases(v_ends);
 end $$;
@@ -167,8 +168,8 @@ begin
     from lease l
     where l.id = any (p_leases);
     if v_has.lanes then
-        select array_agg(l.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)), array_agg(t.id),
-            case when bool_and(l.until is not null) then min(l.until) end
+        select array_agg(l.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)),
+            case when bool_and(l.until is not null) then array_agg(t.id) end, case when bool_and(l.until is not null) then min(l.until) end
         into hand_queues, hand_lanes, hand_priorities, hand_afters, hand_until
         from lease l
         cross join lateral unnest(l.lanes, l.priorities, l.task_ids) t(lane, priority, id)
