@@ -1,0 +1,31 @@
+//! Laneway over HTTP: the store's verbs as JSON, live changes, metrics and health.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use laneway::SqliteStore;
+//! use laneway_server::Server;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Arc::new(SqliteStore::temporary().await?);
+//! let server = Server::builder(store).listen("127.0.0.1:0".parse()?).build()?;
+//! let bound = server.bind().await?;
+//! println!("listening on http://{}", bound.address());
+//!
+//! let stop = CancellationToken::new();
+//! # stop.cancel();
+//! bound.serve(stop).await;
+//! # Ok(()) }
+//! ```
+//!
+//! The server converts between its wire types and the words of `laneway-core`, and decides nothing. The way through it:
+//! a connection ([`Bound::serve`]), the checks that every request passes, a handler that calls one verb of the store, and
+//! for everything that goes wrong one shape of answer.
+
+mod connection;
+mod probes;
+mod routes;
+mod server;
+
+pub use server::{BindError, Bound, BuildError, Server, ServerBuilder, Tokens};

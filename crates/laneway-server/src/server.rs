@@ -1,0 +1,166 @@
+//! A server before it runs, while it is bound, and while it serves.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use laneway::Metrics;
+use laneway_core::Store;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection;
+use crate::routes::{self, App};
+
+/// The address of a server that was given none.
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7420);
+/// Connections at once. More wait to be accepted.
+const CONNECTIONS_MAX: usize = 1_000;
+/// How long requests that are under way may take once the server stops.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Who may talk to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tokens {
+    /// Everybody who reaches it. Only on loopback.
+    #[default]
+    Open,
+    /// Only who shows a token of the store whose scopes allow the call.
+    Required,
+}
+
+/// Why a server cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Everybody could talk to it.
+    #[error(
+        "{address} can be reached from other machines and no token is asked for; require tokens (`laneway token create --scope admin`), or listen on 127.0.0.1"
+    )]
+    Exposed {
+        /// The address.
+        address: SocketAddr,
+    },
+}
+
+/// Why a server cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The address is taken, not ours, or not allowed.
+    #[error("cannot listen on {address}; choose another address or stop what listens there")]
+    Address {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// The HTTP interface of a store.
+pub struct Server {
+    listen: SocketAddr,
+    router: Router,
+}
+
+/// What a [`Server`] is made from.
+pub struct ServerBuilder {
+    store: Arc<dyn Store>,
+    listen: SocketAddr,
+    tokens: Tokens,
+    metrics: Option<Metrics>,
+}
+
+impl Server {
+    /// Begins with the written defaults: `127.0.0.1:7420`, no tokens.
+    pub fn builder(store: Arc<dyn Store>) -> ServerBuilder {
+        ServerBuilder { store, listen: LISTEN_DEFAULT, tokens: Tokens::Open, metrics: None }
+    }
+
+    /// Listens. Requests wait until [`Bound::serve`] is called.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub async fn bind(self) -> Result<Bound, BindError> {
+        let failed = |source| BindError::Address { address: self.listen, source };
+        let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Bound { listener, address, router: self.router })
+    }
+}
+
+impl ServerBuilder {
+    /// Listens here; port 0 takes a free one.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// Says who may talk to it.
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// Shows the metrics of a worker that runs in this process, too.
+    pub fn metrics(mut self, worker: Metrics) -> Self {
+        self.metrics = Some(worker);
+        self
+    }
+
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// [`BuildError::Exposed`] when the address is not loopback and no tokens are asked for.
+    pub fn build(self) -> Result<Server, BuildError> {
+        if !self.listen.ip().is_loopback() && self.tokens == Tokens::Open {
+            return Err(BuildError::Exposed { address: self.listen });
+        }
+        let app = App { store: self.store };
+        Ok(Server { listen: self.listen, router: routes::router(app) })
+    }
+}
+
+/// A server that listens.
+pub struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    router: Router,
+}
+
+impl Bound {
+    /// The address, with the port that was found when 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers requests until `stop`. Then nothing is accepted any more, requests under way have ten seconds to finish, and
+    /// connections are closed.
+    pub async fn serve(self, stop: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(_) = connections.join_next() => (),
+                accepted = self.listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                    Ok((socket, _)) => {
+                        connections.spawn(connection::serve(socket, self.router.clone(), stop.clone()));
+                    }
+                    Err(error) => {
+                        // Out of file descriptors, most likely: a pause lets some connections end.
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
+        }
+        drop(self.listener);
+        let ended = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, ended).await.is_err() {
+            tracing::warn!("requests were cut off when the grace time was over");
+        }
+    }
+}
