@@ -123,8 +123,12 @@ pub struct LaneView {
     pub on_failure: OnFailure,
     /// True when it was halted by a failure and waits for an operator.
     pub halted: bool,
-    /// Runnable tasks that wait for a turn.
+    /// True while an operator's pause stops it.
+    pub paused: bool,
+    /// Runnable tasks that wait for a turn: its backlog. At least, when there are `more`.
     pub pending: u64,
+    /// True when counting stopped here: at 10,000 tasks, or earlier in a list of very many lanes.
+    pub more: bool,
     /// Turns that are with tasks: leased, waiting for children, or in back-off in an ordered lane.
     pub held: u64,
 }

@@ -20,6 +20,7 @@ mod id;
 mod json;
 mod keep;
 mod lane;
+mod lane_list;
 pub mod liveness;
 mod look;
 mod name;
@@ -46,6 +47,9 @@ pub use id::{LeaseId, LeaseRef, LeaseToken, SessionId, TaskId};
 pub use json::Json;
 pub use keep::{Keep, QueueSettings};
 pub use lane::{Lane, LaneLimit, LaneSettings, LaneView, OnFailure};
+pub use lane_list::{
+    LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneCursor, LaneListing, LaneOrder, LanePage,
+};
 pub use liveness::{Capacity, Fence, Orders, Registration, Renewal, Renewed, Sleep, Swept};
 pub use look::{
     Cancel, Counts, Cursor, KindCounts, LOOK_ROWS_MAX, LOOK_TEXTS_MAX, Listing, Looked, Page, Place,

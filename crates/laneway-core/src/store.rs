@@ -16,6 +16,7 @@ use crate::hint::Hints;
 use crate::id::{SessionId, TaskId};
 use crate::keep::QueueSettings;
 use crate::lane::{LaneSettings, LaneView};
+use crate::lane_list::{LaneListing, LanePage};
 use crate::liveness::{Fence, Registration, Renewal, Renewed, Sleep, Swept};
 use crate::look::{Cancel, Counts, KindCounts, Listing, Page, QueueView, TaskView, WorkerView};
 use crate::name::{LaneKey, QueueName, ScheduleName};
@@ -186,6 +187,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A lane as it is now; `None` when it is not known.
     async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError>;
+
+    /// One page of the lanes of a queue: those with tasks, and those that were used lately or set up by an operator.
+    async fn lanes(&self, listing: LaneListing) -> Result<LanePage, StoreError>;
 
     /// Pauses a queue as the application itself, until it is resumed. False when it was paused before.
     async fn pause_queue(&self, queue: &QueueName) -> Result<bool, StoreError> {

@@ -166,6 +166,7 @@ create table lane (
     queue         text collate "C" not null,
     key           text collate "C" not null
 ) with (fillfactor = 70, autovacuum_analyze_threshold = 2000000000);
+create index lane_key_idx on lane (queue, key);  -- for lists; what is updated is in no index
 
 create sequence turn_seq increment 32 cache 1;  -- steps, so that a row of several turns can be divided in its place
 

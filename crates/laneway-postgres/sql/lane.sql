@@ -106,16 +106,104 @@ begin
     return true;
 end $$;
 
-create or replace function lane_view(p_queue text, p_key text)
-returns table (lim int, interval_ms bigint, halts boolean, halted boolean, pending bigint, held bigint)
+-- A lane as it is now; its tasks are counted up to p_rows.
+create or replace function lane_view(p_queue text, p_key text, p_rows int)
+returns table (key text, lim int, interval_ms bigint, halts boolean, halted boolean, paused boolean, pending bigint, more boolean, held bigint)
 language sql
 set search_path from current
 as $$
     select
-        l.lim, l.interval_ms, l.halts,
+        l.key, l.lim, l.interval_ms, l.halts,
         l.may_be_halted and exists (select from halt h where h.lane = l.id and h.task_id <> 0),
-        (select count(*) from task t where t.queue = p_queue and t.lane = l.id),
+        l.may_be_halted and exists (select from halt h where h.lane = l.id and h.task_id = 0),
+        least(p.n, p_rows), p.n > p_rows,
         l.issued - (select count(*) from turn t, unnest(t.lanes) u(lane) where t.queue = p_queue and u.lane = l.id) - (select count(*) from parked p where p.lane = l.id)
     from lane l
+    cross join lateral (select count(*) as n from (select from task t where t.queue = p_queue and t.lane = l.id limit p_rows + 1) t) p
     where l.id = lane_id(p_queue, p_key)
+$$;
+
+-- The lanes of a queue: by backlog, held or key, after the lane with that number and key. Lanes that no worker has taken up
+-- yet are known by their marks only. By backlog and held, the first p_lanes lanes by key are looked at, and `partial` says when
+-- there are more. Tasks are counted in two passes: every lane has a share of p_rows, and what has more gets a second one.
+create or replace function list_lanes(p_queue text, p_order text, p_number bigint, p_key text, p_limit int, p_lanes int, p_rows bigint, p_most bigint)
+returns table (
+    key text, lim int, interval_ms bigint, halts boolean, halted boolean, paused boolean, pending bigint, more boolean, held bigint, partial boolean
+)
+language sql stable
+set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_nestloop = off     -- nothing is known of the numbers of rows here, and 1,000 lanes times 1,000 turns are too many
+as $$
+    with marked as materialized (
+        select m.lane, m.key, coalesce((array_agg(m.lim order by m.id desc) filter (where m.lim is not null))[1], 1) as lim
+        from (select m.* from mark m where m.queue = p_queue limit 10000) m
+        where (select true from lane l where l.id = m.lane) is null
+          and (p_order <> 'key' or m.key > coalesce(p_key, ''))
+        group by m.lane, m.key
+    ),
+    found as materialized (
+        select f.*
+        from (
+            (select l.id, l.key, l.lim, l.interval_ms, l.halts, l.may_be_halted, l.issued
+            from lane l
+            where l.queue = p_queue
+              and l.key > case when p_order = 'key' then coalesce(p_key, '') else '' end
+            order by l.key
+            limit case when p_order = 'key' then p_limit else p_lanes end)
+            union all
+            select m.lane, m.key, m.lim, 0, false, false, 0 from marked m
+        ) f
+        order by f.key
+        limit case when p_order = 'key' then p_limit else p_lanes end
+    ),
+    share as (
+        select least(p_most, greatest(20, p_rows / greatest(count(*), 1))) as bound from found
+    ),
+    counted as materialized (
+        select f.*, s.bound, c.n
+        from found f
+        cross join share s
+        cross join lateral (select count(*) as n from (select from task t where t.queue = p_queue and t.lane = f.id limit s.bound + 1) t) c
+    ),
+    rest as (
+        select least(p_most, min(c.bound) + p_rows / greatest(count(*) filter (where c.n > c.bound), 1)) as bound from counted c
+    ),
+    lines as materialized (
+        select u.lane, count(*) as n
+        from turn t
+        cross join lateral unnest(t.lanes) u(lane)
+        where t.queue = p_queue
+        group by u.lane
+    ),
+    viewed as materialized (
+        select
+            c.key, c.lim, c.interval_ms, c.halts,
+            c.may_be_halted and exists (select from halt h where h.lane = c.id and h.task_id <> 0) as halted,
+            c.may_be_halted and exists (select from halt h where h.lane = c.id and h.task_id = 0) as paused,
+            least(p.n, r.bound) as pending, p.n > r.bound as more,
+            c.issued - coalesce(l.n, 0) - case when c.interval_ms > 0 then (select count(*) from parked p where p.lane = c.id) else 0 end as held
+        from counted c
+        cross join rest r
+        cross join lateral (
+            select case
+                when c.n <= c.bound then c.n
+                else (select count(*) from (select from task t where t.queue = p_queue and t.lane = c.id limit r.bound + 1) t)
+            end as n
+        ) p
+        left join lines l on l.lane = c.id
+    ),
+    ordered as (
+        select v.*, case p_order when 'backlog' then v.pending when 'held' then v.held else 0 end as number from viewed v
+    )
+    select
+        o.key, o.lim, o.interval_ms, o.halts, o.halted, o.paused, o.pending, o.more, o.held,
+        p_order <> 'key' and (select count(*) from found) >= p_lanes
+    from ordered o
+    where p_key is null
+       or (o.number < p_number or o.number = p_number and o.key > p_key)
+    order by o.number desc, o.key
+    limit p_limit
 $$;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_core::{
-    Change, Changes, Counts, Cursor, FailedAttempt, Histogram, Json, Keep, KindCounts, Kinds, LaneKey,
-    LaneLimit, LaneView, Listing, Looked, OnFailure, Page, Place, Point, Position, QueueView, Series,
-    SessionId, State, StoreError, TaskId, TaskView, Why,
+    Change, Changes, Counts, Cursor, FailedAttempt, Histogram, Json, Keep, KindCounts, Kinds, LaneLimit,
+    LaneView, Listing, Looked, OnFailure, Page, Place, Point, Position, QueueView, Series, SessionId, State,
+    StoreError, TaskId, TaskView, Why,
 };
 use tokio_postgres::Row;
 
@@ -172,14 +172,16 @@ pub(crate) fn failed_attempt(row: &Row) -> FailedAttempt {
     FailedAttempt { attempt: row.get::<_, i32>("attempt") as u32, at: row.get("at"), error: row.get("error") }
 }
 
-pub(crate) fn lane_view(key: LaneKey, row: &Row) -> LaneView {
+pub(crate) fn lane_view(row: &Row) -> LaneView {
     LaneView {
-        key,
+        key: stored_name(row.get("key")),
         limit: LaneLimit::from_stored(row.get("lim")),
         interval: Duration::from_millis(row.get::<_, i64>("interval_ms") as u64),
         on_failure: if row.get("halts") { OnFailure::Halt } else { OnFailure::Continue },
         halted: row.get("halted"),
+        paused: row.get("paused"),
         pending: row.get::<_, i64>("pending") as u64,
+        more: row.get("more"),
         held: row.get::<_, i64>("held") as u64,
     }
 }

@@ -11,10 +11,11 @@ use laneway_core::validate::{self, PAGE_MAX};
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
     Cancel, Capacity, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints, Keep, KindCounts, Kinds,
-    LaneKey, LaneSettings, LaneView, Limits, Listing, Looked, NewBulk, NewTask, Orders, Page, Pausable,
-    Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed,
-    Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept, TaskId,
-    TaskView, Watch, WatcherId, Why, WorkerView, check_bulk,
+    LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneListing, LanePage, LaneSettings, LaneView,
+    Limits, Listing, Looked, NewBulk, NewTask, Orders, Page, Pausable, Pause, Point, Position, QueueName,
+    QueueSettings, QueueView, Ran, Registration, Renewal, Renewed, Schedule, ScheduleName, ScheduleView,
+    Series, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, Watch, WatcherId, Why, WorkerView,
+    check_bulk,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
@@ -513,9 +514,33 @@ impl Store for PostgresStore {
     }
 
     async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError> {
-        let parameters: &[Parameter<'_>] = &[(&queue.as_str(), Type::TEXT), (&lane.as_str(), Type::TEXT)];
-        let rows = self.call("look at a lane", "lane_view(p_queue => $1, p_key => $2)", parameters).await?;
-        Ok(rows.first().map(|row| look::lane_view(lane.clone(), row)))
+        let call = "lane_view(p_queue => $1, p_key => $2, p_rows => $3)";
+        let parameters: &[Parameter<'_>] = &[
+            (&queue.as_str(), Type::TEXT),
+            (&lane.as_str(), Type::TEXT),
+            (&(LANE_COUNT_MAX as i32), Type::INT4),
+        ];
+        Ok(self.call("look at a lane", call, parameters).await?.first().map(look::lane_view))
+    }
+
+    async fn lanes(&self, listing: LaneListing) -> Result<LanePage, StoreError> {
+        listing.check()?;
+        let after = listing.after.as_ref();
+        let call = "list_lanes(p_queue => $1, p_order => $2, p_number => $3, p_key => $4, p_limit => $5, \
+                    p_lanes => $6, p_rows => $7, p_most => $8)";
+        let parameters: &[Parameter<'_>] = &[
+            (&listing.queue.as_str(), Type::TEXT),
+            (&listing.order.as_str(), Type::TEXT),
+            (&after.map(|cursor| cursor.number as i64), Type::INT8),
+            (&after.map(|cursor| cursor.key.as_str()), Type::TEXT),
+            (&(listing.limit as i32 + 1), Type::INT4),
+            (&(LANES_LOOK_MAX as i32), Type::INT4),
+            (&(LANES_COUNT_ROWS as i64), Type::INT8),
+            (&(LANE_COUNT_MAX as i64), Type::INT8),
+        ];
+        let rows = self.call("list lanes", call, parameters).await?;
+        let partial = rows.first().is_some_and(|row| row.get("partial"));
+        Ok(listing.page(rows.iter().map(look::lane_view).collect(), partial))
     }
 
     async fn pause(

@@ -1,17 +1,15 @@
 //! Lanes: their numbers, and what operators may change about them.
 
-use std::time::Duration;
-
 use rusqlite::{Connection, Row, params};
 use serde_json::{Value, json};
 
-use laneway_core::{Actor, LaneKey, LaneLimit, LaneSettings, LaneView, OnFailure, QueueName};
+use laneway_core::{Actor, LaneKey, LaneLimit, LaneSettings, OnFailure, QueueName};
 
 use crate::audit::{self, Record};
 use crate::clock::micros;
 use crate::line;
 use crate::queue;
-use crate::row::{self, Sql};
+use crate::row::Sql;
 use crate::turn;
 use crate::writer::Step;
 
@@ -31,16 +29,6 @@ const HALT: &str = "update lane set halted = 1 where id = ?1 and halts = 1";
 const RESUME: &str = "update lane set halted = 0 where id = ?1 and halted = 1";
 
 const SHOWN: &str = "select lim, interval_us, halts from lane where id = ?1";
-
-const VIEW: &str = "
-select lim,
-       interval_us,
-       halts,
-       halted,
-       (select count(*) from task where task.queue = lane.queue and task.lane = lane.id),
-       issued - (select count(*) from turn where turn.lane = lane.id)
-from lane
-where id = ?1";
 
 /// The lane's number, if it is known.
 pub(crate) fn find(db: &Connection, queue: i64, key: &LaneKey) -> rusqlite::Result<Option<i64>> {
@@ -120,21 +108,4 @@ pub(crate) fn resume(
         audit::record(step, actor, Record { action: "resume_lane", subject, tasks: &[], before, after })?;
     }
     Ok(was_halted)
-}
-
-/// A lane as it is now.
-pub(crate) fn view(db: &Connection, queue: &QueueName, key: &LaneKey) -> rusqlite::Result<Option<LaneView>> {
-    let Some(queue) = queue::find(db, queue)? else { return Ok(None) };
-    let Some(lane) = find(db, queue, key)? else { return Ok(None) };
-    db.first(VIEW, [lane], |row| {
-        Ok(LaneView {
-            key: key.clone(),
-            limit: LaneLimit::from_stored(row.get(0)?),
-            interval: Duration::from_micros(row::count(row, 1)?),
-            on_failure: if row.get(2)? { OnFailure::Halt } else { OnFailure::Continue },
-            halted: row.get(3)?,
-            pending: row::count(row, 4)?,
-            held: row::count(row, 5)?,
-        })
-    })
 }

@@ -34,6 +34,7 @@ mod filter;
 mod fold;
 mod keep;
 mod lane;
+mod lanes;
 mod line;
 mod list;
 mod look;

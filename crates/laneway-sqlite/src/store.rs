@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
     Cancel, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints, KindCounts, Kinds,
-    LaneKey, LaneSettings, LaneView, Limits, Listing, NewBulk, NewTask, Page, Pausable, Pause, Point,
-    Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed, Schedule,
-    ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, Watch,
-    WatcherId, Why, WorkerView, check_act, check_bulk, check_pause, validate,
+    LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, NewBulk, NewTask, Page,
+    Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal,
+    Renewed, Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept,
+    TaskId, TaskView, Watch, WatcherId, Why, WorkerView, check_act, check_bulk, check_pause, validate,
 };
 
 use crate::clock::Clock;
@@ -22,8 +22,8 @@ use crate::options::SqliteOptions;
 use crate::reader::Readers;
 use crate::writer::{Step, Writer};
 use crate::{
-    act, advance, audit, bulk, cancel, changes, claimable, count, enqueue, file, keep, lane, list, look,
-    maintain, pause, renew, schedule, sweep, unique, verify, why,
+    act, advance, audit, bulk, cancel, changes, claimable, count, enqueue, file, keep, lane, lanes, list,
+    look, maintain, pause, renew, schedule, sweep, unique, verify, why,
 };
 
 /// A store in one SQLite file.
@@ -282,7 +282,12 @@ impl Store for SqliteStore {
 
     async fn lane(&self, queue: &QueueName, lane: &LaneKey) -> Result<Option<LaneView>, StoreError> {
         let (queue, lane) = (queue.clone(), lane.clone());
-        self.readers.look("look at a lane", move |db| lane::view(db, &queue, &lane)).await
+        self.readers.look("look at a lane", move |db| lanes::view(db, &queue, &lane)).await
+    }
+
+    async fn lanes(&self, listing: LaneListing) -> Result<LanePage, StoreError> {
+        listing.check()?;
+        self.readers.look("list lanes", move |db| lanes::list(db, &listing)).await
     }
 
     async fn pause(

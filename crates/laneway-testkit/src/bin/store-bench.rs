@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use laneway_core::{
-    Advance, Capacity, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, Listing, NewTask, Outcome, Place,
-    QueueName, QueueSettings, Registration, SessionId, Store, StoreError, TaskId,
+    Advance, Capacity, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, LaneListing, LaneOrder, Listing, NewTask,
+    Outcome, Place, QueueName, QueueSettings, Registration, SessionId, Store, StoreError, TaskId,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
@@ -301,6 +301,12 @@ async fn looks(report: &mut Report<'_>, store: &Arc<dyn Store>) -> Result<(), Fa
         slowest = slowest.max(median(async || store.why(task).await.map(drop)).await?);
     }
     report.number("why_ms", millis(slowest));
+    let mut slowest = Duration::ZERO;
+    for order in [LaneOrder::Backlog, LaneOrder::Held, LaneOrder::Key] {
+        let listing = LaneListing::of(QueueName::default()).order(order).limit(500);
+        slowest = slowest.max(median(async || store.lanes(listing.clone()).await.map(drop)).await?);
+    }
+    report.number("lanes_ms", millis(slowest));
     Ok(())
 }
 

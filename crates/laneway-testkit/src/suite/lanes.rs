@@ -749,7 +749,9 @@ pub async fn setting_a_lane_that_nobody_knows_makes_it(store: &TestStore) {
         interval: secs(9),
         on_failure: OnFailure::Halt,
         halted: false,
+        paused: false,
         pending: 0,
+        more: false,
         held: 0,
     };
     assert_eq!(store.lane_view("a").await, expected);

@@ -14,6 +14,7 @@ pub mod enqueue;
 pub mod filters;
 pub mod hints;
 pub mod keep;
+pub mod lane_lists;
 pub mod lanes;
 pub mod later;
 pub mod liveness;
@@ -155,6 +156,16 @@ macro_rules! store_suite {
                 an_over_long_error_is_cut,
                 an_over_long_result_is_replaced_by_a_note,
                 an_endless_delay_is_cut_to_five_years,
+            }
+            lane_lists {
+                lanes_are_listed_by_backlog_by_held_and_by_key,
+                a_listed_lane_is_what_a_look_at_it_shows,
+                a_listed_lane_tells_whether_a_failure_has_halted_it,
+                pages_of_lanes_neither_skip_nor_repeat,
+                a_lane_is_listed_before_any_worker_has_looked_at_it,
+                lanes_of_other_queues_are_not_listed,
+                a_long_backlog_is_counted_up_to_a_bound,
+                a_page_of_lanes_has_between_one_and_five_hundred,
             }
             lanes {
                 a_lane_without_a_limit_runs_one_at_a_time_in_order,

@@ -284,6 +284,10 @@ impl Store for Probe {
         self.count("lane")?.lane(queue, lane).await
     }
 
+    async fn lanes(&self, listing: LaneListing) -> Result<LanePage, StoreError> {
+        self.count("lanes")?.lanes(listing).await
+    }
+
     async fn pause(
         &self,
         actor: &Actor,
