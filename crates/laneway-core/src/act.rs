@@ -6,6 +6,7 @@
 //! An action on tasks that a filter means is a [`Bulk`]: an object of the store, carried out step by step by whoever
 //! calls [`Store::bulk_step`](crate::Store::bulk_step). A caller that dies leaves it where it was; anybody goes on.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -158,6 +159,38 @@ pub enum Skip {
     Plain,
     /// Another transaction holds it just now.
     Busy,
+}
+
+impl Skip {
+    /// The stable code, the same from command line and HTTP.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Ended(_) => "task_ended",
+            Self::Open => "task_open",
+            Self::Running => "task_running",
+            Self::Unchanged => "unchanged",
+            Self::KeyHeld(_) => "unique_conflict",
+            Self::Plain => "plain_success",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+/// Continues a sentence that begins with the task: `task 7 has ended as failed`.
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("does not exist, or its history was removed"),
+            Self::Ended(state) => write!(f, "has ended as {state}"),
+            Self::Open => f.write_str("has not ended"),
+            Self::Running => f.write_str("is running; cancel it first"),
+            Self::Unchanged => f.write_str("is as it should be already"),
+            Self::KeyHeld(holder) => write!(f, "cannot have its unique key back, task {holder} holds it"),
+            Self::Plain => f.write_str("is a plain success, of which nothing is kept; it goes with its day"),
+            Self::Busy => f.write_str("is held by another transaction; try again"),
+        }
+    }
 }
 
 impl Acted {
@@ -380,6 +413,32 @@ impl Default for AuditPage {
 }
 
 impl AuditPage {
+    /// Checks the page size.
+    ///
+    /// # Errors
+    /// `out_of_range`.
+    pub fn check(&self) -> Result<(), InvalidInput> {
+        validate::in_range("limit", self.limit, 1..=validate::PAGE_MAX)
+    }
+}
+
+/// A page of bulks, newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkPage {
+    /// Only bulks before this one.
+    pub before: Option<BulkId>,
+    /// At most this many: 1 to 500.
+    pub limit: u32,
+}
+
+impl Default for BulkPage {
+    /// The newest hundred.
+    fn default() -> Self {
+        Self { before: None, limit: 100 }
+    }
+}
+
+impl BulkPage {
     /// Checks the page size.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //! front of both stores.
 #![doc = include_str!("../life_of_a_task.md")]
 
+mod access;
 mod act;
 mod advance;
 mod change;
@@ -34,9 +35,10 @@ mod unique;
 pub mod validate;
 pub mod why;
 
+pub use access::{NewToken, Scope, Token, TokenHash, TokenId};
 pub use act::{
-    ACT_MAX, Acted, Action, Actor, AuditEntry, AuditPage, BULK_STEP, Bulk, BulkId, BulkState, BulkStep,
-    NewBulk, Pausable, Pause, Skip, check_act, check_pause,
+    ACT_MAX, Acted, Action, Actor, AuditEntry, AuditPage, BULK_STEP, Bulk, BulkId, BulkPage, BulkState,
+    BulkStep, NewBulk, Pausable, Pause, Skip, check_act, check_pause,
 };
 pub use advance::{Advance, Advanced, Claim, Claimed, Kinds, Left, Scan};
 pub use change::{Change, Changes, Position, Watch, WatcherId};

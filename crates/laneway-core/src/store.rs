@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::access::{NewToken, Token, TokenId};
 use crate::act::{
-    Acted, Action, Actor, AuditEntry, AuditPage, BULK_STEP, Bulk, BulkId, BulkState, BulkStep, NewBulk,
-    Pausable, Pause,
+    Acted, Action, Actor, AuditEntry, AuditPage, BULK_STEP, Bulk, BulkId, BulkPage, BulkState, BulkStep,
+    NewBulk, Pausable, Pause,
 };
 use crate::advance::{Advance, Advanced, Kinds};
 use crate::change::{Changes, Position, Watch, WatcherId};
@@ -138,8 +139,18 @@ pub trait Store: Send + Sync + 'static {
     /// Stops following. The last one to stop ends the writing of changes.
     async fn unwatch(&self, watcher: WatcherId) -> Result<(), StoreError>;
 
+    /// [`set_queue_by`](Store::set_queue_by) the application itself.
+    async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError> {
+        self.set_queue_by(&Actor::program(), queue, settings).await
+    }
+
     /// Changes a queue, which is made if it does not exist.
-    async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError>;
+    async fn set_queue_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        settings: QueueSettings,
+    ) -> Result<(), StoreError>;
 
     /// Statistics for charts, one point per step. What happened since the last [`maintain`](Self::maintain) may be missing.
     async fn series(&self, series: Series) -> Result<Vec<Point>, StoreError>;
@@ -229,6 +240,9 @@ pub trait Store: Send + Sync + 'static {
     /// A bulk as it is now; `None` when there is no such one.
     async fn bulk(&self, id: BulkId) -> Result<Option<Bulk>, StoreError>;
 
+    /// Bulks, newest first.
+    async fn bulks(&self, page: BulkPage) -> Result<Vec<Bulk>, StoreError>;
+
     /// Takes one step of a bulk: looks at up to 500 tasks and acts on them, in one transaction. Anybody may, and several
     /// at once do no harm. A bulk that does not run is only answered.
     async fn bulk_step(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
@@ -263,6 +277,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Who did what, newest first.
     async fn audit(&self, page: AuditPage) -> Result<Vec<AuditEntry>, StoreError>;
+
+    /// Stores a token of the server; see [`NewToken`].
+    async fn create_token(&self, actor: &Actor, token: NewToken) -> Result<Token, StoreError>;
+
+    /// Removes a token, which is then refused within seconds. False when there is none.
+    async fn revoke_token(&self, actor: &Actor, token: TokenId) -> Result<bool, StoreError>;
+
+    /// Every token, oldest first, also those that have expired.
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError>;
+
+    /// One token; `None` when there is none.
+    async fn token(&self, token: TokenId) -> Result<Option<Token>, StoreError>;
 
     /// Enqueues the tasks of schedules whose next fire has come, and moves each on to the fire after. Any number of
     /// processes may call it at once: every fire time of a schedule counts once. Call it whenever

@@ -24,6 +24,14 @@ as $$
     select * from bulk b where b.id = p_bulk
 $$;
 
+-- Newest first, before p_before.
+create or replace function list_bulks(p_before bigint, p_limit int) returns setof bulk
+language sql
+set search_path from current
+as $$
+    select * from bulk b where b.id < coalesce(p_before, 9223372036854775807) order by b.id desc limit p_limit
+$$;
+
 -- Takes step number p_number. False when it was not the next one: somebody else was faster, or the bulk does not run.
 create or replace function step_bulk(
     p_bulk bigint, p_number bigint, p_tasks bigint[], p_place int, p_micros bigint, p_id bigint, p_is_last boolean

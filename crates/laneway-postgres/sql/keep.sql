@@ -15,11 +15,14 @@ $$;
 
 -- Null leaves a setting as it is, -1 gives it back its default.
 create or replace function set_queue(
-    p_queue text, p_keep_completed_days int, p_keep_failed_days int, p_keep_cancelled_days int, p_statistics boolean
+    p_who text, p_reason text, p_queue text, p_keep_completed_days int, p_keep_failed_days int, p_keep_cancelled_days int, p_statistics boolean
 ) returns void
 language plpgsql
 set search_path from current
 as $$
+declare
+    v_before jsonb := queue_shown(p_queue);
+    v_after  jsonb;
 begin
     insert into queue (name) values (p_queue) on conflict (name) do nothing;
     update queue q
@@ -28,7 +31,19 @@ begin
         keep_cancelled_days = nullif(coalesce(p_keep_cancelled_days, q.keep_cancelled_days), -1),
         statistics = coalesce(p_statistics, q.statistics)
     where q.name = p_queue;
+    v_after := queue_shown(p_queue);
+    if v_after is distinct from v_before then
+        perform record_audit(p_who, p_reason, 'set_queue', 'queue ' || p_queue, '{}', v_before, v_after);
+    end if;
 end $$;
+
+create or replace function queue_shown(p_queue text) returns jsonb
+language sql as $$
+    select jsonb_build_object('keep_completed_days', q.keep_completed_days, 'keep_failed_days', q.keep_failed_days,
+        'keep_cancelled_days', q.keep_cancelled_days, 'statistics', q.statistics)
+    from queue q
+    where q.name = p_queue
+$$;
 
 -- Removes history whose time is over: whole days where nothing of them is kept any more, else rows, p_max at most. What the
 -- fold has not seen stays. Returns how many rows and days were removed.

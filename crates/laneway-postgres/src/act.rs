@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_core::{
-    Acted, Action, Actor, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep, Cursor, Filter, Json,
-    LaneKey, LaneLimit, LaneSettings, NewBulk, OnFailure, Pausable, Pause, QueueName, Skip, StoreError,
+    Acted, Action, Actor, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState, BulkStep, Cursor, Filter,
+    Json, LaneKey, LaneLimit, LaneSettings, NewBulk, OnFailure, Pausable, Pause, QueueName, Skip, StoreError,
     TaskId, check_act, check_pause,
 };
 use tokio_postgres::Row;
@@ -163,6 +163,14 @@ impl PostgresStore {
     pub(crate) async fn view_bulk(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
         let rows = self.call("look at a bulk", "bulk_view(p_bulk => $1)", &[(&id.0, Type::INT8)]).await?;
         rows.first().map(bulk).transpose()
+    }
+
+    pub(crate) async fn list_bulks(&self, page: BulkPage) -> Result<Vec<Bulk>, StoreError> {
+        page.check()?;
+        let before = page.before.map(|id| id.0);
+        let parameters: &[Parameter<'_>] = &[(&before, Type::INT8), (&(page.limit as i32), Type::INT4)];
+        let rows = self.call("list bulks", "list_bulks(p_before => $1, p_limit => $2)", parameters).await?;
+        rows.iter().map(bulk).collect()
     }
 
     pub(crate) async fn take_bulk_step(&self, step: BulkStep) -> Result<bool, StoreError> {

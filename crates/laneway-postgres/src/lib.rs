@@ -35,6 +35,7 @@ mod schedule;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod store;
+mod token;
 mod transaction;
 mod unique;
 

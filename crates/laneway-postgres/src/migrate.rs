@@ -32,7 +32,8 @@ const MIGRATIONS: &[Migration] = migrations![
     "0003_schedules",
     "0004_statistics",
     "0005_changes",
-    "0006_operators"
+    "0006_operators",
+    "0008_tokens"
 ];
 
 /// The functions, each after those that it needs when it is created.
@@ -64,6 +65,7 @@ const FUNCTIONS: &[&str] = functions![
     "pause",
     "act",
     "bulk",
+    "token",
     "filter",
     "look",
     "list",

@@ -9,13 +9,13 @@ use deadpool_postgres::{Object, Pool};
 use jiff::Timestamp;
 use laneway_core::validate::{self, PAGE_MAX};
 use laneway_core::{
-    Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
-    Cancel, Capacity, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints, Keep, KindCounts, Kinds,
-    LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneListing, LanePage, LaneSettings, LaneView,
-    Limits, Listing, Looked, NewBulk, NewTask, Orders, Page, Pausable, Pause, Point, Position, QueueName,
-    QueueSettings, QueueView, Ran, Registration, Renewal, Renewed, Schedule, ScheduleName, ScheduleView,
-    Series, SessionId, Sleep, Store, StoreError, Swept, TaskId, TaskView, Watch, WatcherId, Why, WorkerView,
-    check_bulk,
+    Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState,
+    BulkStep, Cancel, Capacity, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints, Keep,
+    KindCounts, Kinds, LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneListing, LanePage,
+    LaneSettings, LaneView, Limits, Listing, Looked, NewBulk, NewTask, NewToken, Orders, Page, Pausable,
+    Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed,
+    Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept, TaskId,
+    TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_bulk,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
@@ -450,11 +450,18 @@ impl Store for PostgresStore {
         self.call("unwatch", "unwatch(p_watcher => $1)", &[(&watcher.0, Type::UUID)]).await.map(drop)
     }
 
-    async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError> {
+    async fn set_queue_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        settings: QueueSettings,
+    ) -> Result<(), StoreError> {
         settings.check()?;
-        let call = "set_queue(p_queue => $1, p_keep_completed_days => $2, p_keep_failed_days => $3, \
-                    p_keep_cancelled_days => $4, p_statistics => $5)";
+        let call = "set_queue(p_who => $1, p_reason => $2, p_queue => $3, p_keep_completed_days => $4, \
+                    p_keep_failed_days => $5, p_keep_cancelled_days => $6, p_statistics => $7)";
         let parameters: &[Parameter<'_>] = &[
+            (&actor.who.as_str(), Type::TEXT),
+            (&actor.reason, Type::TEXT),
             (&queue.as_str(), Type::TEXT),
             (&settings.keep_completed.map(Keep::stored), Type::INT4),
             (&settings.keep_failed.map(Keep::stored), Type::INT4),
@@ -576,6 +583,10 @@ impl Store for PostgresStore {
         self.view_bulk(id).await
     }
 
+    async fn bulks(&self, page: BulkPage) -> Result<Vec<Bulk>, StoreError> {
+        self.list_bulks(page).await
+    }
+
     async fn record_bulk_step(&self, step: BulkStep) -> Result<bool, StoreError> {
         self.take_bulk_step(step).await
     }
@@ -586,6 +597,22 @@ impl Store for PostgresStore {
 
     async fn audit(&self, page: AuditPage) -> Result<Vec<AuditEntry>, StoreError> {
         self.list_audit(page).await
+    }
+
+    async fn create_token(&self, actor: &Actor, token: NewToken) -> Result<Token, StoreError> {
+        self.store_token(actor, token).await
+    }
+
+    async fn revoke_token(&self, actor: &Actor, token: TokenId) -> Result<bool, StoreError> {
+        self.remove_token(actor, token).await
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+        self.list_tokens(None).await
+    }
+
+    async fn token(&self, token: TokenId) -> Result<Option<Token>, StoreError> {
+        Ok(self.list_tokens(Some(token)).await?.pop())
     }
 
     async fn fire_due(&self) -> Result<Fired, StoreError> {

@@ -4,7 +4,9 @@
 use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
-use laneway_core::{Acted, Actor, Bulk, BulkId, BulkState, BulkStep, Cursor, Filter, NewBulk, TaskId};
+use laneway_core::{
+    Acted, Actor, Bulk, BulkId, BulkPage, BulkState, BulkStep, Cursor, Filter, NewBulk, TaskId,
+};
 
 use crate::act;
 use crate::audit::{self, Record};
@@ -17,23 +19,18 @@ insert into bulk (started_at, state, who, reason, action, filter, dry_run)
 values (?1, 'running', ?2, ?3, ?4, ?5, ?6)
 returning id";
 
-const VIEW: &str = "
-select id,
-       who,
-       reason,
-       action,
-       filter,
-       dry_run,
-       state,
-       started_at,
-       steps,
-       matched,
-       done,
-       place,
-       at_micros,
-       at_id
-from bulk
-where id = ?1";
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "select id, who, reason, action, filter, dry_run, state, started_at, steps, matched, done, place, ",
+            "at_micros, at_id from bulk ",
+            $rest
+        )
+    };
+}
+
+const VIEW: &str = select!("where id = ?1");
+const LIST: &str = select!("where id < ?1 order by id desc limit ?2");
 
 const TAKE_STEP: &str = "
 update bulk
@@ -69,6 +66,12 @@ pub(crate) fn start(step: &Step<'_>, actor: &Actor, new: &NewBulk) -> rusqlite::
 /// A bulk as it is now.
 pub(crate) fn view(db: &Connection, id: BulkId) -> rusqlite::Result<Option<Bulk>> {
     db.first(VIEW, [id.0], read)
+}
+
+/// Bulks, newest first.
+pub(crate) fn list(db: &Connection, page: BulkPage) -> rusqlite::Result<Vec<Bulk>> {
+    let before = page.before.map_or(i64::MAX, |id| id.0);
+    db.all(LIST, params![before, page.limit], read)
 }
 
 /// Takes a step. False when it was not the next one.

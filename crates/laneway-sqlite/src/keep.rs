@@ -1,9 +1,11 @@
 //! How long history is kept, by queue and state, its removal day by day, and what it has to tell.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
+use serde_json::{Value, json};
 
-use laneway_core::{FailedAttempt, Keep, Point, QueueName, QueueSettings, Series, State, TaskId};
+use laneway_core::{Actor, FailedAttempt, Keep, Point, QueueName, QueueSettings, Series, State, TaskId};
 
+use crate::audit::{self, Record};
 use crate::clock::micros;
 use crate::end::state_from_stored;
 use crate::fold::{DAY, histogram};
@@ -23,6 +25,9 @@ set keep_completed_days = nullif(coalesce(?2, keep_completed_days), -1),
     keep_cancelled_days = nullif(coalesce(?4, keep_cancelled_days), -1),
     statistics = coalesce(?5, statistics)
 where id = ?1";
+
+const SHOWN: &str =
+    "select keep_completed_days, keep_failed_days, keep_cancelled_days, statistics from queue where id = ?1";
 
 const KEEPS_NOTHING: &str = "select 1 from queue where id = ?1 and keep_completed_days = 0";
 
@@ -67,13 +72,38 @@ where minute >= ?1
   and minute < ?2
   and (?3 is null or queue = ?3)";
 
-/// Changes what `settings` names.
-pub(crate) fn set_queue(step: &Step<'_>, name: &QueueName, settings: &QueueSettings) -> rusqlite::Result<()> {
+/// Changes what `settings` names, and records it.
+pub(crate) fn set_queue(
+    step: &Step<'_>,
+    actor: &Actor,
+    name: &QueueName,
+    settings: &QueueSettings,
+) -> rusqlite::Result<()> {
+    let before = match queue::find(step.db, name)? {
+        Some(queue) => step.db.first(SHOWN, [queue], shown)?,
+        None => None,
+    };
     let queue = queue::find_or_make(step.db, name)?;
     let days = |keep: Option<Keep>| keep.map(Keep::stored);
     let QueueSettings { keep_completed, keep_failed, keep_cancelled, statistics } = *settings;
     let values = params![queue, days(keep_completed), days(keep_failed), days(keep_cancelled), statistics];
-    step.db.run(SET, values).map(|_| ())
+    step.db.run(SET, values)?;
+    let after = step.db.first(SHOWN, [queue], shown)?;
+    if before == after {
+        return Ok(());
+    }
+    let subject = format!("queue {name}");
+    audit::record(step, actor, Record { action: "set_queue", subject, tasks: &[], before, after })
+}
+
+fn shown(row: &Row<'_>) -> rusqlite::Result<Value> {
+    let days = |column| row.get::<_, Option<i32>>(column);
+    Ok(json!({
+        "keep_completed_days": days(0)?,
+        "keep_failed_days": days(1)?,
+        "keep_cancelled_days": days(2)?,
+        "statistics": row.get::<_, bool>(3)?,
+    }))
 }
 
 /// True when the queue writes no history of successes.

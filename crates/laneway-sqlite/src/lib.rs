@@ -52,6 +52,7 @@ mod settle;
 mod sleep;
 mod store;
 mod sweep;
+mod token;
 mod turn;
 mod unique;
 mod verify;

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_statistics.sql"),
     include_str!("../migrations/0005_changes.sql"),
     include_str!("../migrations/0006_operators.sql"),
+    include_str!("../migrations/0008_tokens.sql"),
 ];
 
 /// "LNWY": what tells our files from other programs' SQLite files.

@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use tempfile::TempDir;
 
 use laneway_core::{
-    Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkState, BulkStep,
-    Cancel, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints, KindCounts, Kinds,
-    LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, NewBulk, NewTask, Page,
-    Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal,
-    Renewed, Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept,
-    TaskId, TaskView, Watch, WatcherId, Why, WorkerView, check_act, check_bulk, check_pause, validate,
+    Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState,
+    BulkStep, Cancel, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints, KindCounts,
+    Kinds, LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, NewBulk, NewTask,
+    NewToken, Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration,
+    Renewal, Renewed, Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError,
+    Swept, TaskId, TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_act, check_bulk,
+    check_pause, validate,
 };
 
 use crate::clock::Clock;
@@ -23,7 +24,7 @@ use crate::reader::Readers;
 use crate::writer::{Step, Writer};
 use crate::{
     act, advance, audit, bulk, cancel, changes, claimable, count, enqueue, file, keep, lane, lanes, list,
-    look, maintain, pause, renew, schedule, sweep, unique, verify, why,
+    look, maintain, pause, renew, schedule, sweep, token, unique, verify, why,
 };
 
 /// A store in one SQLite file.
@@ -238,10 +239,15 @@ impl Store for SqliteStore {
         self.writer.write("unwatch", move |step| changes::unwatch(step, watcher)).await
     }
 
-    async fn set_queue(&self, queue: &QueueName, settings: QueueSettings) -> Result<(), StoreError> {
+    async fn set_queue_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        settings: QueueSettings,
+    ) -> Result<(), StoreError> {
         settings.check()?;
-        let queue = queue.clone();
-        self.writer.write("set a queue", move |step| keep::set_queue(step, &queue, &settings)).await
+        let (actor, queue) = (actor.clone(), queue.clone());
+        self.writer.write("set a queue", move |step| keep::set_queue(step, &actor, &queue, &settings)).await
     }
 
     async fn series(&self, series: Series) -> Result<Vec<Point>, StoreError> {
@@ -332,6 +338,11 @@ impl Store for SqliteStore {
         self.readers.look("look at a bulk", move |db| bulk::view(db, id)).await
     }
 
+    async fn bulks(&self, page: BulkPage) -> Result<Vec<Bulk>, StoreError> {
+        page.check()?;
+        self.readers.look("list bulks", move |db| bulk::list(db, page)).await
+    }
+
     async fn record_bulk_step(&self, taken: BulkStep) -> Result<bool, StoreError> {
         self.writer.write("take a step of a bulk", move |step| bulk::take_step(step, &taken)).await
     }
@@ -344,6 +355,27 @@ impl Store for SqliteStore {
     async fn audit(&self, page: AuditPage) -> Result<Vec<AuditEntry>, StoreError> {
         page.check()?;
         self.readers.look("read the audit", move |db| audit::list(db, page)).await
+    }
+
+    async fn create_token(&self, actor: &Actor, token: NewToken) -> Result<Token, StoreError> {
+        token.check()?;
+        let actor = actor.clone();
+        self.writer.write("create a token", move |step| token::create(step, &actor, &token)).await
+    }
+
+    async fn revoke_token(&self, actor: &Actor, token: TokenId) -> Result<bool, StoreError> {
+        let actor = actor.clone();
+        self.writer.write("revoke a token", move |step| token::revoke(step, &actor, token)).await
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+        let now = self.clock.now_micros();
+        self.readers.look("list tokens", move |db| token::list(db, None, now)).await
+    }
+
+    async fn token(&self, token: TokenId) -> Result<Option<Token>, StoreError> {
+        let now = self.clock.now_micros();
+        self.readers.look("look at a token", move |db| Ok(token::list(db, Some(token), now)?.pop())).await
     }
 
     async fn fire_due(&self) -> Result<Fired, StoreError> {

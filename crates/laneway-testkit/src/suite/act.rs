@@ -586,6 +586,19 @@ pub async fn a_bulk_is_recorded_with_its_steps(store: &TestStore) {
     assert_eq!((entries[0].tasks.clone(), entries[0].actor.clone()), (vec![id], ann()));
 }
 
+pub async fn bulks_are_listed_newest_first_in_pages(store: &TestStore) {
+    let mut started = vec![];
+    for _ in 0..3 {
+        started.insert(0, start(store, Action::Retry, "queue:default").await);
+    }
+
+    let first = store.bulks(BulkPage { before: None, limit: 2 }).await.unwrap();
+    let second = store.bulks(BulkPage { before: Some(first[1].id), limit: 2 }).await.unwrap();
+
+    assert_eq!([first, second].concat(), started);
+    assert_eq!(refusal(store.bulks(BulkPage { before: None, limit: 501 }).await).code, Code::OutOfRange);
+}
+
 pub async fn actions_that_are_not_valid_are_refused(store: &TestStore) {
     let id = store.given_one(a_task()).await;
     let years = Duration::from_secs(6 * 366 * 86_400);

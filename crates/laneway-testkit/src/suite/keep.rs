@@ -219,6 +219,27 @@ pub async fn settings_of_a_queue_are_shown_and_those_not_named_stay(store: &Test
     assert_eq!((view.keep_cancelled, view.statistics), (Keep::Default, false));
 }
 
+pub async fn a_changed_setting_of_a_queue_is_recorded_once(store: &TestStore) {
+    let ann = Actor::new(ActorName::new("ann").unwrap());
+    store.set_queue_by(&ann, &queue("a"), keep(Keep::Days(3), Keep::Days(4))).await.unwrap();
+    store.set_queue_by(&ann, &queue("a"), keep(Keep::Days(3), Keep::Days(4))).await.unwrap();
+    let off = QueueSettings { statistics: Some(false), ..Default::default() };
+    store.set_queue_by(&ann, &queue("a"), off).await.unwrap();
+
+    let entries = store.audit(AuditPage::default()).await.unwrap();
+
+    let [second, first] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!((first.action.as_str(), first.subject.as_str(), &first.actor), ("set_queue", "queue a", &ann));
+    let json = |json: &Option<Json>| json.as_ref().map(|json| json.decode::<serde_json::Value>().unwrap());
+    let shown = |statistics| {
+        serde_json::json!({
+            "keep_completed_days": 3, "keep_failed_days": 4, "keep_cancelled_days": null, "statistics": statistics
+        })
+    };
+    assert_eq!((json(&first.before), json(&first.after)), (None, Some(shown(true))));
+    assert_eq!((json(&second.before), json(&second.after)), (Some(shown(true)), Some(shown(false))));
+}
+
 pub async fn days_outside_one_to_3650_are_refused(store: &TestStore) {
     for settings in [
         keep(Keep::Days(0), Keep::Default),

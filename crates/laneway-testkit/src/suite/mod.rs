@@ -22,6 +22,7 @@ pub mod look;
 pub mod refusals;
 pub mod schedules;
 pub mod settle;
+pub mod tokens;
 pub mod unique;
 pub mod watch;
 pub mod why;
@@ -391,6 +392,7 @@ macro_rules! store_suite {
                 every_action_leaves_one_row_that_says_who_and_what,
                 the_audit_is_read_page_by_page,
                 a_bulk_is_recorded_with_its_steps,
+                bulks_are_listed_newest_first_in_pages,
                 actions_that_are_not_valid_are_refused,
             }
             keep {
@@ -403,6 +405,7 @@ macro_rules! store_suite {
                 history_goes_after_seven_days_and_failures_after_thirty,
                 every_queue_keeps_its_history_as_long_as_it_says,
                 settings_of_a_queue_are_shown_and_those_not_named_stay,
+                a_changed_setting_of_a_queue_is_recorded_once,
                 days_outside_one_to_3650_are_refused,
                 the_newest_twenty_failed_attempts_are_kept,
                 statistics_tell_what_a_queue_did_and_how_long_it_took,
@@ -422,6 +425,13 @@ macro_rules! store_suite {
                 a_watcher_that_stopped_is_unknown,
                 changes_that_were_removed_are_a_gap,
                 a_watch_of_no_time_or_of_hours_and_odd_pages_are_refused,
+            }
+            tokens {
+                a_token_is_kept_with_its_hash_and_its_scopes,
+                a_revoked_token_is_gone_and_its_number_is_not_used_again,
+                a_token_expires_by_the_clock_of_the_store,
+                making_and_revoking_tokens_is_recorded_without_their_hash,
+                tokens_that_allow_nothing_or_last_for_decades_are_refused,
             }
             why {
                 an_unknown_task_has_no_reasons,
@@ -513,6 +523,7 @@ mod tests {
             include_str!("refusals.rs"),
             include_str!("schedules.rs"),
             include_str!("settle.rs"),
+            include_str!("tokens.rs"),
             include_str!("watch.rs"),
             include_str!("why.rs"),
         ];

@@ -245,8 +245,13 @@ impl Store for Probe {
         self.count("unwatch")?.unwatch(watcher).await
     }
 
-    async fn set_queue(&self, queue: &QueueName, to: QueueSettings) -> Result<(), StoreError> {
-        self.count("set_queue")?.set_queue(queue, to).await
+    async fn set_queue_by(
+        &self,
+        actor: &Actor,
+        queue: &QueueName,
+        to: QueueSettings,
+    ) -> Result<(), StoreError> {
+        self.count("set_queue_by")?.set_queue_by(actor, queue, to).await
     }
 
     async fn series(&self, series: Series) -> Result<Vec<Point>, StoreError> {
@@ -321,6 +326,10 @@ impl Store for Probe {
         self.count("bulk")?.bulk(id).await
     }
 
+    async fn bulks(&self, page: BulkPage) -> Result<Vec<Bulk>, StoreError> {
+        self.count("bulks")?.bulks(page).await
+    }
+
     async fn record_bulk_step(&self, step: BulkStep) -> Result<bool, StoreError> {
         self.count("record_bulk_step")?.record_bulk_step(step).await
     }
@@ -331,6 +340,22 @@ impl Store for Probe {
 
     async fn audit(&self, page: AuditPage) -> Result<Vec<AuditEntry>, StoreError> {
         self.count("audit")?.audit(page).await
+    }
+
+    async fn create_token(&self, actor: &Actor, token: NewToken) -> Result<Token, StoreError> {
+        self.count("create_token")?.create_token(actor, token).await
+    }
+
+    async fn revoke_token(&self, actor: &Actor, token: TokenId) -> Result<bool, StoreError> {
+        self.count("revoke_token")?.revoke_token(actor, token).await
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>, StoreError> {
+        self.count("tokens")?.tokens().await
+    }
+
+    async fn token(&self, token: TokenId) -> Result<Option<Token>, StoreError> {
+        self.count("token")?.token(token).await
     }
 
     async fn fire_due(&self) -> Result<Fired, StoreError> {
