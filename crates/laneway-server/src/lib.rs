@@ -23,9 +23,19 @@
 //! a connection ([`Bound::serve`]), the checks that every request passes, a handler that calls one verb of the store, and
 //! for everything that goes wrong one shape of answer.
 
+mod access;
+mod api;
 mod connection;
+mod driver;
+mod feed;
+mod guard;
+mod input;
+mod metrics;
 mod probes;
+mod problem;
 mod routes;
 mod server;
+pub mod tokens;
+pub mod wire;
 
 pub use server::{BindError, Bound, BuildError, Server, ServerBuilder, Tokens};

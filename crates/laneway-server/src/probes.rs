@@ -1,19 +1,24 @@
-//! Health, for whoever restarts processes and routes requests.
+//! Health, for whoever restarts processes and routes requests. Needs no token.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 
+use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
 
-/// The process lives. Says nothing about the database: a restart would not bring it back.
+/// The process lives.
+///
+/// Says nothing about the database: a restart would not bring it back.
+#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String)))]
 pub(crate) async fn livez() -> &'static str {
     "alive\n"
 }
 
 /// Requests can be answered: the store is reached and has our tables.
-pub(crate) async fn readyz(State(app): State<App>) -> (StatusCode, String) {
-    match app.store.pauses().await {
-        Ok(_) => (StatusCode::OK, "ready\n".to_owned()),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error.code())),
-    }
+#[utoipa::path(
+    get, path = "/readyz", tag = "health",
+    responses((status = 200, body = String), (status = 503, body = ProblemBody))
+)]
+pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, Problem> {
+    app.store.pauses().await?;
+    Ok("ready\n")
 }

@@ -1,19 +1,125 @@
-//! Which path leads where.
+//! Which path leads where, and the document that says so.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::http::header;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use laneway_core::Store;
+use tokio_util::sync::CancellationToken;
+use utoipa::OpenApi as _;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
+use crate::api::{
+    audit, bulk, enqueue, lanes, queues, schedules, stats, stream, tasks, tokens as token_routes, workers,
+};
+use crate::driver::Bulks;
+use crate::feed::Feed;
+use crate::guard::guard;
+use crate::metrics::{self, Metrics};
 use crate::probes;
+use crate::problem::Problem;
+use crate::server::Tokens;
+use crate::tokens::Seen;
 
-/// What every handler may use.
-#[derive(Clone)]
-pub(crate) struct App {
+/// What every handler may use. Cheap to clone.
+pub(crate) type App = Arc<Parts>;
+
+pub(crate) struct Parts {
     pub store: Arc<dyn Store>,
+    pub tokens: Tokens,
+    pub seen: Seen,
+    /// The names under which the server may be called; none: any.
+    pub hosts: Option<HashSet<String>>,
+    pub metrics: Metrics,
+    pub feed: Feed,
+    pub bulks: Bulks,
+    /// Cancelled when the server stops.
+    pub stop: CancellationToken,
 }
 
+#[derive(utoipa::OpenApi)]
+#[openapi(info(title = "Laneway", description = "Durable tasks for PostgreSQL and SQLite over HTTP"))]
+struct Document;
+
+/// Every route that is documented.
+fn documented() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(enqueue::enqueue, tasks::list))
+        .routes(routes!(tasks::get, tasks::delete, tasks::change))
+        .routes(routes!(tasks::retry))
+        .routes(routes!(tasks::cancel))
+        .routes(routes!(tasks::snooze))
+        .routes(routes!(tasks::why))
+        .routes(routes!(tasks::failures))
+        .routes(routes!(tasks::result))
+        .routes(routes!(bulk::start, bulk::list))
+        .routes(routes!(bulk::preview))
+        .routes(routes!(bulk::get))
+        .routes(routes!(bulk::abort))
+        .routes(routes!(bulk::resume))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::get, queues::change))
+        .routes(routes!(queues::kinds))
+        .routes(routes!(queues::pause))
+        .routes(routes!(queues::resume))
+        .routes(routes!(queues::pause_kind))
+        .routes(routes!(queues::resume_kind))
+        .routes(routes!(queues::pauses))
+        .routes(routes!(queues::counts))
+        .routes(routes!(lanes::get, lanes::change))
+        .routes(routes!(lanes::pause))
+        .routes(routes!(lanes::resume))
+        .routes(routes!(workers::list))
+        .routes(routes!(workers::get))
+        .routes(routes!(workers::drain))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::get, schedules::put, schedules::remove))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::run))
+        .routes(routes!(schedules::next))
+        .routes(routes!(schedules::preview))
+        .routes(routes!(audit::list))
+        .routes(routes!(stats::series))
+        .routes(routes!(stream::stream))
+        .routes(routes!(token_routes::list, token_routes::create))
+        .routes(routes!(token_routes::revoke))
+        .routes(routes!(metrics::scrape))
+        .routes(routes!(probes::livez))
+        .routes(routes!(probes::readyz))
+}
+
+/// All routes, behind the guard.
 pub(crate) fn router(app: App) -> Router {
-    Router::new().route("/livez", get(probes::livez)).route("/readyz", get(probes::readyz)).with_state(app)
+    let (router, mut document) = documented().split_for_parts();
+    let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+    document.components.get_or_insert_default().add_security_scheme("token", scheme);
+    let document: Arc<str> = document.to_json().expect("the document can be encoded").into();
+    let openapi = move || {
+        let document = Arc::clone(&document);
+        async move { ([(header::CONTENT_TYPE, "application/json")], document.to_string()) }
+    };
+    router
+        .route("/openapi.json", get(openapi))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(Arc::clone(&app), guard))
+        .with_state(app)
+}
+
+async fn no_route(request: Request) -> Response {
+    let path = request.uri().path().escape_debug().to_string();
+    Problem::new("no_route", format!("there is nothing at `{path}`; see /openapi.json")).into_response()
+}
+
+async fn no_method(request: Request) -> Response {
+    let detail = format!("`{}` cannot be asked of this path; see /openapi.json", request.method());
+    Problem::new("method_not_allowed", detail).into_response()
 }

@@ -1,10 +1,10 @@
 //! A server before it runs, while it is bound, and while it serves.
 
-use std::net::SocketAddr;
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use laneway::Metrics;
 use laneway_core::Store;
 use tokio::net::TcpListener;
@@ -12,10 +12,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection;
-use crate::routes::{self, App};
+use crate::driver::Driver;
+use crate::feed::Feed;
+use crate::metrics;
+use crate::routes::{self, App, Parts};
+use crate::tokens::Seen;
 
 /// The address of a server that was given none.
-const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7420);
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
 /// Connections at once. More wait to be accepted.
 const CONNECTIONS_MAX: usize = 1_000;
 /// How long requests that are under way may take once the server stops.
@@ -62,7 +66,8 @@ pub enum BindError {
 /// The HTTP interface of a store.
 pub struct Server {
     listen: SocketAddr,
-    router: Router,
+    app: App,
+    driver: Driver,
 }
 
 /// What a [`Server`] is made from.
@@ -71,12 +76,13 @@ pub struct ServerBuilder {
     listen: SocketAddr,
     tokens: Tokens,
     metrics: Option<Metrics>,
+    hosts: Vec<String>,
 }
 
 impl Server {
     /// Begins with the written defaults: `127.0.0.1:7420`, no tokens.
     pub fn builder(store: Arc<dyn Store>) -> ServerBuilder {
-        ServerBuilder { store, listen: LISTEN_DEFAULT, tokens: Tokens::Open, metrics: None }
+        ServerBuilder { store, listen: LISTEN_DEFAULT, tokens: Tokens::Open, metrics: None, hosts: vec![] }
     }
 
     /// Listens. Requests wait until [`Bound::serve`] is called.
@@ -87,7 +93,7 @@ impl Server {
         let failed = |source| BindError::Address { address: self.listen, source };
         let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Bound { listener, address, router: self.router })
+        Ok(Bound { listener, address, app: self.app, driver: self.driver })
     }
 }
 
@@ -110,6 +116,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Answers on loopback also when it is called by this name, as a proxy in front of it may. Otherwise only `localhost`
+    /// and addresses of this machine are answered.
+    pub fn host(mut self, name: impl Into<String>) -> Self {
+        self.hosts.push(name.into().to_ascii_lowercase());
+        self
+    }
+
     /// Checks everything.
     ///
     /// # Errors
@@ -118,8 +131,27 @@ impl ServerBuilder {
         if !self.listen.ip().is_loopback() && self.tokens == Tokens::Open {
             return Err(BuildError::Exposed { address: self.listen });
         }
-        let app = App { store: self.store };
-        Ok(Server { listen: self.listen, router: routes::router(app) })
+        let (bulks, driver) = Driver::new(Arc::clone(&self.store));
+        let app = Parts {
+            hosts: self.listen.ip().is_loopback().then(|| self.known_hosts()),
+            tokens: self.tokens,
+            seen: Seen::default(),
+            metrics: metrics::Metrics::new(self.metrics),
+            feed: Feed::new(Arc::clone(&self.store)),
+            store: self.store,
+            bulks,
+            stop: CancellationToken::new(),
+        };
+        Ok(Server { listen: self.listen, app: Arc::new(app), driver })
+    }
+
+    fn known_hosts(&self) -> HashSet<String> {
+        let address = match self.listen.ip() {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
+        let known = ["localhost".to_owned(), "127.0.0.1".to_owned(), "[::1]".to_owned(), address];
+        known.into_iter().chain(self.hosts.iter().cloned()).collect()
     }
 }
 
@@ -127,7 +159,8 @@ impl ServerBuilder {
 pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
-    router: Router,
+    app: App,
+    driver: Driver,
 }
 
 impl Bound {
@@ -136,31 +169,47 @@ impl Bound {
         self.address
     }
 
-    /// Answers requests until `stop`. Then nothing is accepted any more, requests under way have ten seconds to finish, and
-    /// connections are closed.
+    /// Answers requests until `stop`. Then nothing is accepted any more, streams say goodbye, requests under way have ten
+    /// seconds to finish, and connections are closed.
     pub async fn serve(self, stop: CancellationToken) {
-        let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                Some(_) = connections.join_next() => (),
-                accepted = self.listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                    Ok((socket, _)) => {
-                        connections.spawn(connection::serve(socket, self.router.clone(), stop.clone()));
-                    }
-                    Err(error) => {
-                        // Out of file descriptors, most likely: a pause lets some connections end.
-                        tracing::warn!(%error, "cannot accept a connection");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                },
-            }
-        }
-        drop(self.listener);
-        let ended = async { while connections.join_next().await.is_some() {} };
+        let Self { listener, app, driver, .. } = self;
+        let ours = app.stop.clone();
+        let mut background = JoinSet::new();
+        background.spawn(driver.run(ours.clone()));
+        let feed = Arc::clone(&app);
+        background.spawn(async move { feed.feed.run(feed.stop.clone()).await });
+
+        let mut connections = accept(listener, &app, &stop).await;
+        ours.cancel();
+        let ended = async {
+            while connections.join_next().await.is_some() {}
+            while background.join_next().await.is_some() {}
+        };
         if tokio::time::timeout(GRACE, ended).await.is_err() {
             tracing::warn!("requests were cut off when the grace time was over");
+        }
+    }
+}
+
+/// Accepts connections until `stop`, and returns those that are open then.
+async fn accept(listener: TcpListener, app: &App, stop: &CancellationToken) -> JoinSet<()> {
+    let router = routes::router(Arc::clone(app));
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return connections,
+            Some(_) = connections.join_next() => (),
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                Ok((socket, _)) => {
+                    connections.spawn(connection::serve(socket, router.clone(), app.stop.clone()));
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: a pause lets some connections end.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
         }
     }
 }

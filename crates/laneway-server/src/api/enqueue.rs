@@ -1,0 +1,94 @@
+//! Storing tasks: one, several, or a stream of lines.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use laneway_core::NewTask;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::lines;
+use crate::access::{Caller, Enqueue};
+use crate::input::{decode, expect_json, media_type, whole};
+use crate::problem::{Problem, ProblemBody};
+use crate::routes::App;
+use crate::wire::{Enqueued, TaskRequest};
+
+/// The answers to several tasks, in their order.
+#[derive(Debug, Serialize, ToSchema)]
+struct EnqueuedMany {
+    tasks: Vec<Enqueued>,
+}
+
+/// Enqueue one task, an array of tasks, or a stream of lines.
+///
+/// One task is answered with 201 when it is new and with 200 when its key was held. An array is stored whole or not at all.
+/// A body of `application/x-ndjson` has one task per line and no limit on its length; it is stored in pieces, and an answer
+/// about a bad line says how many lines before it are stored. The header `Idempotency-Key` makes it safe to repeat the call
+/// for one task.
+#[utoipa::path(
+    post, path = "/api/v1/tasks", tag = "tasks", security(("token" = ["enqueue"])),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Makes repeating the call safe")),
+    request_body(content = TaskRequest, description = "A task, an array of tasks, or lines of tasks"),
+    responses(
+        (status = 201, description = "Stored", body = Enqueued),
+        (status = 200, description = "Several tasks, or the task that holds the key", body = Enqueued),
+        (status = "4XX", description = "Refused; nothing is stored unless the answer says so", body = ProblemBody)
+    )
+)]
+pub(crate) async fn enqueue(
+    _: Caller<Enqueue>,
+    State(app): State<App>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let key = idempotency_key(&parts.headers)?;
+    if media_type(&parts.headers) == "application/x-ndjson" {
+        refuse_key(key)?;
+        return Ok(Json(lines::store(&*app.store, body).await?).into_response());
+    }
+    expect_json(&parts.headers)?;
+    let bytes = whole(body).await?;
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        refuse_key(key)?;
+        return store_many(&app, decode(&bytes)?).await;
+    }
+    store_one(&app, decode(&bytes)?, key).await
+}
+
+async fn store_one(app: &App, mut request: TaskRequest, key: Option<String>) -> Result<Response, Problem> {
+    if key.is_some() {
+        request.idempotency_key = key;
+    }
+    let enqueued = app.store.enqueue(request.into_task()?).await?;
+    let location = HeaderValue::try_from(format!("/api/v1/tasks/{}", enqueued.id))
+        .expect("digits are valid in a header");
+    let status = if enqueued.is_new() { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, [(header::LOCATION, location)], Json(Enqueued::from(enqueued))).into_response())
+}
+
+async fn store_many(app: &App, requests: Vec<TaskRequest>) -> Result<Response, Problem> {
+    let made = |(place, request): (usize, TaskRequest)| -> Result<NewTask, Problem> {
+        request.into_task().map_err(|mut refused| {
+            refused.message = format!("task {place}: {}", refused.message);
+            refused.into()
+        })
+    };
+    let tasks = requests.into_iter().enumerate().map(made).collect::<Result<_, _>>()?;
+    let enqueued = app.store.enqueue_many(tasks).await?;
+    let tasks = enqueued.into_iter().map(Enqueued::from).collect();
+    Ok(Json(EnqueuedMany { tasks }).into_response())
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let text = std::str::from_utf8(value.as_bytes())
+        .map_err(|_| Problem::new("invalid_name", "Idempotency-Key is not UTF-8").field("Idempotency-Key"))?;
+    Ok(Some(text.to_owned()))
+}
+
+fn refuse_key(key: Option<String>) -> Result<(), Problem> {
+    let detail = "Idempotency-Key is for one task; give each of several its own `idempotency_key`";
+    key.map_or(Ok(()), |_| Err(Problem::new("invalid_request", detail).field("Idempotency-Key")))
+}

@@ -1,0 +1,92 @@
+//! Lanes: limits, intervals, pauses and halts.
+
+use axum::Json;
+use axum::extract::State;
+use laneway_core::{LaneKey, Pausable, QueueName};
+
+use super::Changed;
+use super::queues::pause_it;
+use crate::access::{Caller, Operate, Read};
+use crate::input::{Content, Segments};
+use crate::problem::{Problem, ProblemBody};
+use crate::routes::App;
+use crate::wire::lane::{Lane, LaneChange};
+use crate::wire::queue::PauseRequest;
+
+/// The queue and the key of a path.
+type Named = Segments<(String, String)>;
+
+fn names((queue, key): (String, String)) -> Result<(QueueName, LaneKey), Problem> {
+    Ok((QueueName::new(queue)?, LaneKey::new(key)?))
+}
+
+async fn find(app: &App, queue: &QueueName, key: &LaneKey) -> Result<Json<Lane>, Problem> {
+    let found = app.store.lane(queue, key).await?;
+    let missing = || Problem::not_found(format!("lane `{key}` of queue `{queue}`"));
+    found.map(|view| Json(Lane::from(view))).ok_or_else(missing)
+}
+
+/// One lane.
+#[utoipa::path(
+    get, path = "/api/v1/queues/{queue}/lanes/{key}", tag = "lanes", security(("token" = ["read"])),
+    params(("queue" = String, Path, description = "The queue"), ("key" = String, Path, description = "The lane's key")),
+    responses((status = 200, body = Lane), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn get(
+    _: Caller<Read>,
+    State(app): State<App>,
+    Segments(named): Named,
+) -> Result<Json<Lane>, Problem> {
+    let (queue, key) = names(named)?;
+    find(&app, &queue, &key).await
+}
+
+/// Change a lane, which is made if it does not exist.
+#[utoipa::path(
+    patch, path = "/api/v1/queues/{queue}/lanes/{key}", tag = "lanes", security(("token" = ["operate"])),
+    params(("queue" = String, Path, description = "The queue"), ("key" = String, Path, description = "The lane's key")),
+    request_body = LaneChange, responses((status = 200, body = Lane), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn change(
+    caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(named): Named,
+    Content(change): Content<LaneChange>,
+) -> Result<Json<Lane>, Problem> {
+    let (queue, key) = names(named)?;
+    app.store.set_lane_by(&caller.actor, &queue, &key, change.into_settings()?).await?;
+    find(&app, &queue, &key).await
+}
+
+/// Stop claims from a lane. What runs goes on.
+#[utoipa::path(
+    post, path = "/api/v1/queues/{queue}/lanes/{key}/pause", tag = "lanes", security(("token" = ["operate"])),
+    params(("queue" = String, Path, description = "The queue"), ("key" = String, Path, description = "The lane's key")),
+    request_body = PauseRequest, responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn pause(
+    caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(named): Named,
+    Content(request): Content<PauseRequest>,
+) -> Result<Json<Changed>, Problem> {
+    let (queue, key) = names(named)?;
+    pause_it(&app, &caller, Pausable::Lane(queue, key), &request).await
+}
+
+/// Let a lane go on: ends its pause, and its halt after a failure.
+#[utoipa::path(
+    post, path = "/api/v1/queues/{queue}/lanes/{key}/resume", tag = "lanes", security(("token" = ["operate"])),
+    params(("queue" = String, Path, description = "The queue"), ("key" = String, Path, description = "The lane's key")),
+    responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn resume(
+    caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(named): Named,
+) -> Result<Json<Changed>, Problem> {
+    let (queue, key) = names(named)?;
+    let was_halted = app.store.resume_lane_by(&caller.actor, &queue, &key).await?;
+    let was_paused = app.store.resume(&caller.actor, &Pausable::Lane(queue, key)).await?;
+    Ok(Json(Changed { changed: was_halted || was_paused }))
+}

@@ -1,0 +1,217 @@
+//! Schedules.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use jiff::Timestamp;
+use laneway_core::{Ran, ScheduleName};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Changed;
+use crate::access::{Caller, Operate, Read};
+use crate::input::{Asked, Content, Segments};
+use crate::problem::{Problem, ProblemBody};
+use crate::routes::App;
+use crate::wire::schedule::{PreviewQuery, ScheduleRequest, ShownSchedule};
+
+fn missing(name: &ScheduleName) -> Problem {
+    Problem::not_found(format!("schedule `{name}`"))
+}
+
+/// Which schedules are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ScheduleQuery {
+    /// Only those after this name.
+    after: Option<String>,
+    /// How many: 1 to 500. 100.
+    limit: Option<u32>,
+}
+
+/// Schedules by name.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Schedules {
+    schedules: Vec<ShownSchedule>,
+}
+
+/// List schedules by name.
+#[utoipa::path(
+    get, path = "/api/v1/schedules", tag = "schedules", security(("token" = ["read"])), params(ScheduleQuery),
+    responses((status = 200, body = Schedules), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn list(
+    _: Caller<Read>,
+    State(app): State<App>,
+    Asked(query): Asked<ScheduleQuery>,
+) -> Result<Json<Schedules>, Problem> {
+    let after = query.after.map(ScheduleName::new).transpose()?;
+    let found = app.store.schedules(after.as_ref(), query.limit.unwrap_or(100)).await?;
+    Ok(Json(Schedules { schedules: found.into_iter().map(ShownSchedule::from).collect() }))
+}
+
+/// One schedule.
+#[utoipa::path(
+    get, path = "/api/v1/schedules/{name}", tag = "schedules", security(("token" = ["read"])),
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = ShownSchedule), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn get(
+    _: Caller<Read>,
+    State(app): State<App>,
+    Segments(name): Segments<String>,
+) -> Result<Json<ShownSchedule>, Problem> {
+    let name = ScheduleName::new(name)?;
+    let found = app.store.schedule(&name).await?;
+    found.map(|view| Json(ShownSchedule::from(view))).ok_or_else(|| missing(&name))
+}
+
+/// Make a schedule, or change the one of that name.
+#[utoipa::path(
+    put, path = "/api/v1/schedules/{name}", tag = "schedules", security(("token" = ["operate"])),
+    params(("name" = String, Path, description = "Its name")), request_body = ScheduleRequest,
+    responses((status = 200, body = ShownSchedule), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn put(
+    _caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(name): Segments<String>,
+    Content(request): Content<ScheduleRequest>,
+) -> Result<Json<ShownSchedule>, Problem> {
+    let schedule = request.into_schedule(ScheduleName::new(name)?)?;
+    Ok(Json(app.store.put_schedule(schedule).await?.into()))
+}
+
+/// Remove a schedule. The tasks that it has enqueued stay.
+#[utoipa::path(
+    delete, path = "/api/v1/schedules/{name}", tag = "schedules", security(("token" = ["operate"])),
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn remove(
+    _caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(name): Segments<String>,
+) -> Result<Json<Changed>, Problem> {
+    let name = ScheduleName::new(name)?;
+    match app.store.remove_schedule(&name).await? {
+        true => Ok(Json(Changed { changed: true })),
+        false => Err(missing(&name)),
+    }
+}
+
+/// Answers whether something changed; a schedule that is not there is unknown.
+async fn changed(app: &App, name: &ScheduleName, changed: bool) -> Result<Json<Changed>, Problem> {
+    if !changed && app.store.schedule(name).await?.is_none() {
+        return Err(missing(name));
+    }
+    Ok(Json(Changed { changed }))
+}
+
+/// Stop a schedule from firing.
+#[utoipa::path(
+    post, path = "/api/v1/schedules/{name}/pause", tag = "schedules", security(("token" = ["operate"])),
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn pause(
+    _caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(name): Segments<String>,
+) -> Result<Json<Changed>, Problem> {
+    let name = ScheduleName::new(name)?;
+    let done = app.store.pause_schedule(&name).await?;
+    changed(&app, &name, done).await
+}
+
+/// Let a schedule go on with its first fire after now.
+#[utoipa::path(
+    post, path = "/api/v1/schedules/{name}/resume", tag = "schedules", security(("token" = ["operate"])),
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn resume(
+    _caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(name): Segments<String>,
+) -> Result<Json<Changed>, Problem> {
+    let name = ScheduleName::new(name)?;
+    let done = app.store.resume_schedule(&name).await?;
+    changed(&app, &name, done).await
+}
+
+/// The task that a schedule has enqueued.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RanTask {
+    /// Its number.
+    task: i64,
+}
+
+/// Enqueue the task of a schedule now, paused or not.
+#[utoipa::path(
+    post, path = "/api/v1/schedules/{name}/run", tag = "schedules", security(("token" = ["operate"])),
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 201, body = RanTask), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn run(
+    _caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(name): Segments<String>,
+) -> Result<(StatusCode, Json<RanTask>), Problem> {
+    let name = ScheduleName::new(name)?;
+    match app.store.run_schedule(&name).await? {
+        Ran::Enqueued(task) => Ok((StatusCode::CREATED, Json(RanTask { task: task.0 }))),
+        Ran::Open(task) => {
+            let detail = format!("task {task} of schedule `{name}` is open; wait until it has ended");
+            Err(Problem::new("schedule_open", detail).task(task))
+        }
+        Ran::NotFound => Err(missing(&name)),
+    }
+}
+
+/// Fire times.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Fires {
+    /// In order.
+    #[schema(value_type = Vec<String>)]
+    fires: Vec<Timestamp>,
+}
+
+/// How many fires are asked for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct NextQuery {
+    /// 1 to 100. 5.
+    n: Option<usize>,
+}
+
+/// The next fires of a schedule. None while it is paused.
+#[utoipa::path(
+    get, path = "/api/v1/schedules/{name}/next", tag = "schedules", security(("token" = ["read"])),
+    params(("name" = String, Path, description = "Its name"), NextQuery),
+    responses((status = 200, body = Fires), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn next(
+    _: Caller<Read>,
+    State(app): State<App>,
+    Segments(name): Segments<String>,
+    Asked(query): Asked<NextQuery>,
+) -> Result<Json<Fires>, Problem> {
+    let name = ScheduleName::new(name)?;
+    let view = app.store.schedule(&name).await?.ok_or_else(|| missing(&name))?;
+    Ok(Json(Fires { fires: view.preview(query.n.unwrap_or(5))? }))
+}
+
+/// When a schedule with this rule would fire.
+#[utoipa::path(
+    get, path = "/api/v1/schedule-preview", tag = "schedules", security(("token" = ["read"])), params(PreviewQuery),
+    responses((status = 200, body = Fires), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn preview(
+    _: Caller<Read>,
+    Asked(query): Asked<PreviewQuery>,
+) -> Result<Json<Fires>, Problem> {
+    Ok(Json(Fires { fires: query.preview()? }))
+}

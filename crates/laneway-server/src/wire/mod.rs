@@ -1,0 +1,14 @@
+//! The JSON of the interface, and what becomes of it: the words of `laneway-core`.
+//!
+//! What comes in are plain texts and numbers; core's constructors check them, so a mistake has the same code here as in the
+//! library. Times are RFC 3339, lengths of time whole milliseconds (`…_ms`), payloads the text that was stored.
+
+pub(crate) mod bulk;
+pub(crate) mod lane;
+pub(crate) mod queue;
+pub(crate) mod schedule;
+mod task;
+pub(crate) mod worker;
+
+pub(crate) use task::{Enqueued, Task, TaskPage};
+pub use task::{LaneRequest, TaskRequest, UniqueRequest};

@@ -1,0 +1,160 @@
+//! Queues and their settings, and pauses.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use laneway_core::{Counts, Keep, KindCounts, Pausable, Pause, QueueSettings, QueueView, State};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A queue as it is now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Queue {
+    /// Its name.
+    pub queue: String,
+    /// Since when nothing is claimed from it.
+    #[schema(value_type = Option<String>)]
+    paused_at: Option<Timestamp>,
+    /// Since when its oldest runnable task has been runnable.
+    #[schema(value_type = Option<String>)]
+    oldest_ready_at: Option<Timestamp>,
+    /// How long completed tasks are kept: `default`, `nothing`, or `{"days": 30}`.
+    #[schema(value_type = serde_json::Value)]
+    keep_completed: Keep,
+    /// How long failed tasks are kept.
+    #[schema(value_type = serde_json::Value)]
+    keep_failed: Keep,
+    /// How long cancelled tasks are kept.
+    #[schema(value_type = serde_json::Value)]
+    keep_cancelled: Keep,
+    /// Whether statistics are gathered.
+    statistics: bool,
+}
+
+impl From<QueueView> for Queue {
+    fn from(view: QueueView) -> Self {
+        Self {
+            queue: view.queue.into(),
+            paused_at: view.paused_at,
+            oldest_ready_at: view.oldest_ready_at,
+            keep_completed: view.keep_completed,
+            keep_failed: view.keep_failed,
+            keep_cancelled: view.keep_cancelled,
+            statistics: view.statistics,
+        }
+    }
+}
+
+/// Changes to a queue; what is left out stays as it is.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QueueChange {
+    /// `"default"`, `"nothing"`, or `{"days": 30}`.
+    #[schema(value_type = Option<serde_json::Value>)]
+    keep_completed: Option<Keep>,
+    /// `"default"` or `{"days": 30}`.
+    #[schema(value_type = Option<serde_json::Value>)]
+    keep_failed: Option<Keep>,
+    /// `"default"` or `{"days": 30}`.
+    #[schema(value_type = Option<serde_json::Value>)]
+    keep_cancelled: Option<Keep>,
+    /// Whether statistics are gathered.
+    statistics: Option<bool>,
+}
+
+impl From<QueueChange> for QueueSettings {
+    fn from(change: QueueChange) -> Self {
+        Self {
+            keep_completed: change.keep_completed,
+            keep_failed: change.keep_failed,
+            keep_cancelled: change.keep_cancelled,
+            statistics: change.statistics,
+        }
+    }
+}
+
+/// How long something is paused.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PauseRequest {
+    /// The pause is over by itself after this time. Without it, it lasts until it is ended.
+    pub expires_ms: Option<u64>,
+}
+
+impl PauseRequest {
+    pub(crate) fn expires(&self) -> Option<Duration> {
+        self.expires_ms.map(Duration::from_millis)
+    }
+}
+
+/// Something that is paused.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Paused {
+    /// `queue`, `kind` or `lane`.
+    what: &'static str,
+    /// The queue, unless it is a kind.
+    queue: Option<String>,
+    /// The kind or the lane.
+    name: Option<String>,
+    /// By whom.
+    by: String,
+    /// Why.
+    reason: Option<String>,
+    /// Since when.
+    #[schema(value_type = String)]
+    paused_at: Timestamp,
+    /// When it is over by itself.
+    #[schema(value_type = Option<String>)]
+    expires_at: Option<Timestamp>,
+}
+
+impl From<Pause> for Paused {
+    fn from(pause: Pause) -> Self {
+        let (queue, name) = match &pause.what {
+            Pausable::Queue(queue) => (Some(queue.to_string()), None),
+            Pausable::Kind(kind) => (None, Some(kind.to_string())),
+            Pausable::Lane(queue, lane) => (Some(queue.to_string()), Some(lane.to_string())),
+        };
+        Self {
+            what: pause.what.stored().0,
+            queue,
+            name,
+            by: pause.actor.who.into(),
+            reason: pause.actor.reason,
+            paused_at: pause.paused_at,
+            expires_at: pause.expires_at,
+        }
+    }
+}
+
+/// How many tasks are in a state.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Count {
+    /// The queue, in counts of all queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<String>,
+    /// The kind, in counts of one queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    /// The state.
+    #[schema(value_type = String)]
+    state: State,
+    /// How many; at least, when there are `more`.
+    tasks: u64,
+    /// True when counting stopped here.
+    more: bool,
+}
+
+impl From<Counts> for Count {
+    fn from(counts: Counts) -> Self {
+        let Counts { queue, state, tasks, more } = counts;
+        Self { queue: Some(queue.into()), kind: None, state, tasks, more }
+    }
+}
+
+impl From<KindCounts> for Count {
+    fn from(counts: KindCounts) -> Self {
+        let KindCounts { kind, state, tasks, more } = counts;
+        Self { queue: None, kind: Some(kind.into()), state, tasks, more }
+    }
+}

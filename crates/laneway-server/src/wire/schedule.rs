@@ -1,0 +1,135 @@
+//! Schedules.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use laneway_core::{Code, InvalidInput, Json, Missed, Overlap, Rule, Schedule, ScheduleName, ScheduleView};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::TaskRequest;
+
+/// A schedule: by cron in a zone, or every so often.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScheduleRequest {
+    /// Five fields, or six with seconds first: `30 2 * * *`.
+    cron: Option<String>,
+    /// The zone whose clocks count, such as `Europe/Berlin`. `UTC`.
+    zone: Option<String>,
+    /// The interval, in place of `cron`.
+    every_ms: Option<u64>,
+    /// What it enqueues.
+    task: TaskRequest,
+    /// What becomes of missed fires: `skip` (if none is given), `once`, or `{"all": {"cap": 10}}`.
+    #[schema(value_type = Option<serde_json::Value>)]
+    missed: Option<Missed>,
+    /// Whether it fires while its last task is open: `allow` (if none is given) or `skip_while_open`.
+    #[schema(value_type = Option<String>)]
+    overlap: Option<Overlap>,
+}
+
+impl ScheduleRequest {
+    pub(crate) fn into_schedule(self, name: ScheduleName) -> Result<Schedule, InvalidInput> {
+        let rule = rule(self.cron, self.zone, self.every_ms)?;
+        Ok(Schedule::new(name, rule, self.task.into_task()?)
+            .missed(self.missed.unwrap_or_default())
+            .overlap(self.overlap.unwrap_or_default()))
+    }
+}
+
+fn rule(cron: Option<String>, zone: Option<String>, every_ms: Option<u64>) -> Result<Rule, InvalidInput> {
+    let refused = |problem| Err(InvalidInput::new(Code::InvalidSchedule, "cron", problem));
+    match (cron, every_ms) {
+        (Some(expression), None) => Ok(Rule::cron(expression, zone.unwrap_or_else(|| "UTC".to_owned()))),
+        (None, Some(_)) if zone.is_some() => refused("is missing; a zone is of use only with one"),
+        (None, Some(every)) => Ok(Rule::Every(Duration::from_millis(every))),
+        (None, None) => refused("and every_ms are both missing; give one of them"),
+        (Some(_), Some(_)) => refused("and every_ms are both given; give one of them"),
+    }
+}
+
+/// A rule whose fires are asked for.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PreviewQuery {
+    /// Five fields, or six with seconds first.
+    cron: Option<String>,
+    /// The zone whose clocks count. `UTC`.
+    zone: Option<String>,
+    /// The interval, in place of `cron`.
+    every_ms: Option<u64>,
+    /// How many fires: 1 to 100. 5.
+    n: Option<usize>,
+}
+
+impl PreviewQuery {
+    pub(crate) fn preview(self) -> Result<Vec<Timestamp>, InvalidInput> {
+        rule(self.cron, self.zone, self.every_ms)?.preview(Timestamp::now(), self.n.unwrap_or(5))
+    }
+}
+
+/// A schedule as it is now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ShownSchedule {
+    /// What it is called.
+    name: String,
+    /// Its cron expression.
+    cron: Option<String>,
+    /// The zone whose clocks count.
+    zone: Option<String>,
+    /// Its interval.
+    every_ms: Option<u64>,
+    /// The kind of what it enqueues.
+    kind: String,
+    /// The queue of what it enqueues.
+    queue: String,
+    /// The payload of what it enqueues.
+    #[schema(value_type = serde_json::Value)]
+    payload: Json,
+    /// What becomes of missed fires.
+    #[schema(value_type = serde_json::Value)]
+    missed: Missed,
+    /// Whether it fires while its last task is open.
+    #[schema(value_type = String)]
+    overlap: Overlap,
+    /// Since when it is paused.
+    #[schema(value_type = Option<String>)]
+    paused_at: Option<Timestamp>,
+    /// When it fires next.
+    #[schema(value_type = Option<String>)]
+    next_fire_at: Option<Timestamp>,
+    /// The last fire that was dealt with.
+    #[schema(value_type = Option<String>)]
+    last_fire_at: Option<Timestamp>,
+    /// The task that was enqueued last.
+    last_task: Option<i64>,
+    /// For how long its next fire has been due.
+    overdue_ms: Option<u64>,
+}
+
+impl From<ScheduleView> for ShownSchedule {
+    fn from(view: ScheduleView) -> Self {
+        let (cron, zone, every_ms) = match view.schedule.rule {
+            Rule::Cron { expression, zone } => (Some(expression), Some(zone), None),
+            Rule::Every(interval) => (None, None, Some(interval.as_millis() as u64)),
+        };
+        Self {
+            name: view.schedule.name.into(),
+            cron,
+            zone,
+            every_ms,
+            kind: view.schedule.task.kind.into(),
+            queue: view.schedule.task.queue.into(),
+            payload: view.schedule.task.payload,
+            missed: view.schedule.missed,
+            overlap: view.schedule.overlap,
+            paused_at: view.paused_at,
+            next_fire_at: view.next_fire_at,
+            last_fire_at: view.last_fire_at,
+            last_task: view.last_task.map(|task| task.0),
+            overdue_ms: view.overdue.map(|overdue| overdue.as_millis() as u64),
+        }
+    }
+}
