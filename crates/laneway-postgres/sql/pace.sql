@@ -2,19 +2,19 @@
 --
 -- At most one start per interval and lane over all workers, so the lane is locked; a lane that is locked elsewhere starts
 -- nothing now, and its turns wait. Lists are of all turns of the claim, one entry per place (pick.sql): those with fate t
--- have a task to start.
+-- have a task to start. Returns the fates.
 create or replace function pace(
-    p_queue text, p_paced bigint[], p_fates "char"[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_now timestamptz,
-    out parked bigint[], out waiting bigint[]
-)
+    p_queue text, p_paced bigint[], p_fates "char"[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_now timestamptz
+) returns "char"[]
 language plpgsql as $$
 declare
-    v_lane   record;
-    v_mine   bigint[];
-    v_chosen bigint;
+    v_lane    record;
+    v_mine    bigint[];
+    v_chosen  bigint;
+    v_parked  bigint[] := '{}';
+    v_waiting bigint[];
 begin
-    parked := '{}';
-    waiting := array(select u.place from unnest(p_lanes) with ordinality u(lane, place) where u.lane = any (p_paced) and p_fates[u.place] in ('t', 'e'));
+    v_waiting := array(select u.place from unnest(p_lanes) with ordinality u(lane, place) where u.lane = any (p_paced) and p_fates[u.place] in ('t', 'e'));
     for v_lane in
         select l.id, l.interval_ms, l.next_start_at
         from lane l
@@ -22,8 +22,8 @@ begin
         order by l.id
         for update skip locked
     loop
-        v_mine := array(select place from unnest(waiting) place where p_lanes[place] = v_lane.id);
-        waiting := array(select place from unnest(waiting) place where p_lanes[place] <> v_lane.id);
+        v_mine := array(select place from unnest(v_waiting) place where p_lanes[place] = v_lane.id);
+        v_waiting := array(select place from unnest(v_waiting) place where p_lanes[place] <> v_lane.id);
         if v_lane.next_start_at is null or v_lane.next_start_at <= p_now then
             v_chosen := (select min(place) from unnest(v_mine) place where p_fates[place] = 't');
             continue when v_chosen is null;   -- empty: may retire
@@ -34,6 +34,7 @@ begin
         insert into parked (due_at, queue, priority, lane, task_id)
         select v_lane.next_start_at, p_queue, p_priorities[place], v_lane.id, p_bound[place]
         from unnest(v_mine) place;
-        parked := parked || v_mine;
+        v_parked := v_parked || v_mine;
     end loop;
+    return mark_fates(mark_fates(p_fates, v_parked, 'p'), v_waiting, 'k');
 end $$;

@@ -35,25 +35,24 @@ declare
     v_tids    tid[];
     v_special "char"[];        -- the fates before the long look
     v_look    record;
-    v_started record;
+    v_behind  bigint[];        -- see look_special
+    v_paced   bigint[];
     v_moved   bigint[];        -- lanes of turns that moved back,
     v_places  smallint[];      -- to these priorities
     v_urgent  smallint;        -- the most urgent place that changed
 begin
     -- The ordinary case: ordered lanes with nothing special about them.
-    select array_agg(p.fate), array_agg(p.priority), array_agg(p.tid), array_agg(p.tid) filter (where p.fate = 't'),
-        coalesce(sum(p.size) filter (where p.fate = 't'), 0), array_agg(p.key), min(p.until)
-    into v_fates, v_heads, v_tids, tids, bytes, lane_keys, until
+    select array_agg(p.fate), array_agg(p.priority), array_agg(p.tid), array_agg(p.key), min(p.until)
+    into v_fates, v_heads, v_tids, lane_keys, until
     from (
         select
-            l.key, h.tid, h.priority, h.size, case when b.tid is null then p_last_id else u.until end as until,
+            l.key, h.tid, h.priority, case when b.tid is null then p_last_id else u.until end as until,
             case
                 when not l.is_ordinary then 's'
                 when h.tid is null then 'e'
                 when not h.can_run then 'k'
                 when p_contested and h.priority > u.priority then 'm'
-                when k.is_ours then 't'
-                else 'k'
+                else 't'
             end::"char" as fate
         from unnest(p_lanes, p_priorities, p_bound, p_afters, p_untils) u(lane, priority, task_id, after, until)
         cross join lateral (
@@ -63,9 +62,9 @@ begin
             offset 0
         ) l
         left join lateral (
-            select t.tid, t.priority, t.size, t.can_run
+            select t.tid, t.priority, t.can_run
             from (
-                select t.ctid as tid, t.id, t.priority, t.size, p_kinds is null or t.kind = any (p_kinds) as can_run
+                select t.ctid as tid, t.id, t.priority, p_kinds is null or t.kind = any (p_kinds) as can_run
                 from task t
                 where t.queue = p_queue
                   and t.lane = u.lane
@@ -79,9 +78,9 @@ begin
               and t.id <= u.until
         ) b on true
         left join lateral (
-            select b.tid, b.priority, b.size, b.can_run where b.tid is not null
+            select b.tid, b.priority, b.can_run where b.tid is not null
             union all
-            (select t.ctid, t.priority, t.size, p_kinds is null or t.kind = any (p_kinds)
+            (select t.ctid, t.priority, p_kinds is null or t.kind = any (p_kinds)
             from task t
             where t.queue = p_queue
               and t.lane = u.lane
@@ -90,21 +89,9 @@ begin
             order by t.priority, t.id
             limit 1)
         ) h on true
-        left join lateral (
-            select true as is_ours
-            from task t
-            where t.ctid = h.tid
-              and h.can_run
-            for update skip locked
-        ) k on true
     ) p;
     again := false;
     lane_ids := p_lanes;
-    if cardinality(tids) = cardinality(p_lanes) then
-        gone := array_fill(true, array[cardinality(p_lanes)]);
-        took := p_priorities;
-        return;
-    end if;
     if 's' = any (v_fates) then
         v_special := v_fates;
         until := null;
@@ -112,6 +99,8 @@ begin
         v_fates := v_look.fates;
         v_heads := v_look.heads;
         v_tids := v_look.tids;
+        v_behind := v_look.behind;
+        v_paced := v_look.paced;
     end if;
 
     if v_fates && array['m', 'b']::"char"[] then
@@ -129,12 +118,30 @@ begin
             from unnest(v_fates, p_priorities, p_lanes) u(fate, priority, lane)
         );
     end if;
-    if v_special is not null then
-        select * into v_started from start_special(p_queue, p_kinds, p_priorities, p_lanes, p_bound, v_special, v_fates, v_tids, v_look.behind, v_look.paced, p_taken, p_now);
-        v_fates := v_started.fates;
-        bytes := bytes + v_started.bytes;
+    if v_paced is not null then
+        v_fates := pace(p_queue, v_paced, v_fates, p_priorities, p_lanes, p_bound, p_now);
     end if;
-    tids := array(select u.tid from unnest(v_fates, v_tids) u(fate, tid) where u.fate = 't');
+
+    -- All at once: a row lock per look costs twice as much. What somebody else holds, or has just taken, is not ours.
+    select coalesce(array_agg(t.ctid), '{}'), coalesce(sum(t.size), 0) into tids, bytes
+    from (
+        select t.ctid, t.size
+        from task t
+        where t.ctid = any (case when 't' = all (v_fates) then v_tids else array(select u.tid from unnest(v_fates, v_tids) u(fate, tid) where u.fate = 't') end)
+        for update skip locked
+    ) t;
+    if cardinality(tids) = cardinality(p_lanes) and v_special is null then
+        gone := array_fill(true, array[cardinality(p_lanes)]);
+        took := p_priorities;
+        return;
+    end if;
+    v_fates := array(
+        select case when u.fate = 't' and u.tid <> all (tids) then 'k' else u.fate end
+        from unnest(v_fates, v_tids) u(fate, tid)
+    );
+    if v_special is not null then
+        v_fates := settle_special(p_queue, p_kinds, p_priorities, p_lanes, v_special, v_fates, v_behind, p_taken || tids);
+    end if;
     took := array(select u.priority from unnest(v_fates, p_priorities) u(fate, priority) where u.fate = 't');
     gone := array(select u.fate <> 'k' from unnest(v_fates) u(fate));
     spare_lanes := array(select u.lane from unnest(v_fates, p_lanes) u(fate, lane) where u.fate = 'e');
@@ -194,53 +201,34 @@ begin
     paced := v_free.paced || v_own.paced;
 end $$;
 
--- Starts what the long look has found: parks the turns of lanes that may not start yet, and locks the tasks of the others.
--- p_special: the fates before that look.
-create or replace function start_special(
-    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_special "char"[], inout fates "char"[],
-    p_tids tid[], p_behind bigint[], p_paced bigint[], p_taken tid[], p_now timestamptz, out bytes bigint
-)
+-- What is left to do for the turns that had the long look, once their tasks are locked. p_special: the fates before that look;
+-- p_taken: all tasks that the claim has locked.
+create or replace function settle_special(
+    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_special "char"[], p_fates "char"[], p_behind bigint[], p_taken tid[]
+) returns "char"[]
 language plpgsql as $$
-declare
-    v_paced  record;
-    v_locked tid[];
 begin
-    if p_paced is not null then
-        select * into v_paced from pace(p_queue, p_paced, fates, p_priorities, p_lanes, p_bound, p_now);
-        fates := mark_fates(fates, v_paced.parked, 'p');
-        fates := mark_fates(fates, v_paced.waiting, 'k');
-    end if;
-    select coalesce(array_agg(t.ctid), '{}'), coalesce(sum(t.size), 0) into v_locked, bytes
-    from (
-        select t.ctid, t.size
-        from task t
-        where t.ctid = any (array(select u.tid from unnest(p_special, fates, p_tids) u(special, fate, tid) where u.special = 's' and u.fate = 't'))
-        for update skip locked
-    ) t;
-    fates := array(
-        select case when u.special = 's' and u.fate = 't' and u.tid <> all (v_locked) then 'k' else u.fate end
-        from unnest(p_special, fates, p_tids) u(special, fate, tid)
-    );
     if p_behind is not null then
         -- The lane loses a turn that stood in line for its head: when one is back, it must stand there again.
         insert into mark (lane, n, priority, slowest, queue, key)
         select p_lanes[place], 1, min(p_priorities[place]), min(p_priorities[place]), p_queue, l.key
         from unnest(p_behind) place
         cross join lateral (select l.key from lane l where l.id = p_lanes[place] offset 0) l
-        where fates[place] = 't'
+        where p_fates[place] = 't'
         group by p_lanes[place], l.key;
     end if;
     if p_kinds is not null then
         -- A lane that has only tasks which others can run is not empty.
-        fates := mark_fates(fates, array(
+        p_fates := mark_fates(p_fates, array(
             select u.place
-            from unnest(p_special, fates, p_lanes) with ordinality u(special, fate, lane, place)
+            from unnest(p_special, p_fates, p_lanes) with ordinality u(special, fate, lane, place)
             where u.special = 's'
               and u.fate = 'e'
-              and exists (select from task t where t.queue = p_queue and t.lane = u.lane and t.ctid <> all (p_taken) and t.ctid <> all (v_locked))
+              and exists (select from task t where t.queue = p_queue and t.lane = u.lane and t.ctid <> all (p_taken))
               and exists (select from lane l where l.id = u.lane and l.issued <= l.lim)
         ), 'k');
     end if;
+    return p_fates;
 end $$;
 
 create or replace function mark_fates(p_fates "char"[], p_places bigint[], p_fate "char") returns "char"[]

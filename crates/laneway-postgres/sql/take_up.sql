@@ -1,7 +1,7 @@
 -- Takes up marks: makes or wakes lanes, and issues the turns that they are short of.
 --
--- 1 lock marks, 2 make missing lanes, 3 lock lanes, 4 issue. Each is a statement of its own: what is computed
--- in 4 must see the lane as it was locked in 3. Whatever is locked by others is skipped, and its mark stays.
+-- 1 lock marks, 2 lock their lanes, 3 make those that are missing, 4 issue. Each is a statement of its own: what is computed
+-- in 4 must see the lane as it was locked in 2. Whatever is locked by others is skipped, and its mark stays.
 -- The lane is locked even when nothing is to be issued: otherwise a turn that is being retired elsewhere, on the
 -- ground that the lane is empty, would leave this mark's task without any turn.
 --
@@ -17,9 +17,9 @@ declare
     v_priorities smallint[];
     v_slowests   smallint[];
     v_keys       text[];
-    v_missing    bigint[];
-    v_locked     bigint[];
-    v_done       bigint[];
+    v_short      bigint[];     -- lanes that may want turns, and are locked by us
+    v_absent     bigint[];     -- lanes that are missing, or locked by others
+    v_done       tid[];
 begin
     select array_agg(m.id), array_agg(m.ctid), array_agg(m.lane), array_agg(m.n), array_agg(m.lim), array_agg(m.priority), array_agg(m.slowest),
         array_agg(m.key)
@@ -37,40 +37,57 @@ begin
         return null;
     end if;
 
-    -- Inserting waits for an uncommitted insert of the same key, so only the holder of the key's bucket inserts.
-    -- Buckets, because a lock per lane would fill the server's lock table.
-    v_missing := array(
+    -- Most marks of busy lanes find that all turns are issued: with the lane locked, they have nothing more to say.
+    select coalesce(array_agg(m.tid) filter (where l.is_served), '{}'), array_agg(distinct m.lane) filter (where not l.is_served),
+        array_agg(distinct m.lane) filter (where l.id is null)
+    into v_done, v_short, v_absent
+    from unnest(v_tids, v_mark_lanes, v_limits, v_priorities, v_slowests) m(tid, lane, lim, priority, slowest)
+    left join lateral (
+        select l.id, l.issued >= l.lim and (m.lim is null or m.lim = l.lim or l.own) and m.priority >= l.slowest and m.slowest <= l.slowest as is_served
+        from lane l
+        where l.id = m.lane
+        for update skip locked
+    ) l on true;
+    if v_absent is not null then
+        v_short := v_short || make_lanes(p_queue, v_absent, v_mark_lanes, v_keys);
+    end if;
+    if v_short <> '{}' then
+        v_done := v_done || issue_turns(p_queue, v_short, v_marks, v_tids, v_mark_lanes, v_counts, v_limits, v_priorities, v_slowests, p_taken);
+    end if;
+    delete from mark where ctid = any (v_done);   -- marks are never updated, and these are locked by us
+    return array[v_priorities[cardinality(v_marks)], v_marks[cardinality(v_marks)]];
+end $$;
+
+-- Makes the lanes that are missing, and returns those that are locked by us now.
+create or replace function make_lanes(p_queue text, p_absent bigint[], p_lanes bigint[], p_keys text[]) returns bigint[]
+language plpgsql as $$
+declare
+    v_missing bigint[] := array(
         select m.lane
-        from unnest(v_mark_lanes) m(lane)
+        from unnest(p_absent) m(lane)
         left join lateral (select l.id from lane l where l.id = m.lane offset 0) l on true
         where l.id is null
     );
-    if v_missing <> '{}' then
-        insert into lane (id, lim, queue, key, used_at)
-        select m.lane, 1, p_queue, min(m.key), clock()
-        from unnest(v_mark_lanes, v_keys) m(lane, key)
-        where m.lane = any (v_missing)
-          and (m.lane & 63) in (
-              select bucket
-              from (select distinct b.lane & 63 as bucket from unnest(v_missing) b(lane)) buckets
-              where pg_try_advisory_xact_lock(1281452377, (hashtext(p_queue) & -64 | buckets.bucket)::int)
-          )
-        group by m.lane
-        order by m.lane
-        on conflict do nothing;
-    end if;
-
-    v_locked := array(
+begin
+    -- Inserting waits for an uncommitted insert of the same key, so only the holder of the key's bucket inserts.
+    -- Buckets, because a lock per lane would fill the server's lock table.
+    insert into lane (id, lim, queue, key, used_at)
+    select m.lane, 1, p_queue, min(m.key), clock()
+    from unnest(p_lanes, p_keys) m(lane, key)
+    where m.lane = any (v_missing)
+      and (m.lane & 63) in (
+          select bucket
+          from (select distinct b.lane & 63 as bucket from unnest(v_missing) b(lane)) buckets
+          where pg_try_advisory_xact_lock(1281452377, (hashtext(p_queue) & -64 | buckets.bucket)::int)
+      )
+    group by m.lane
+    order by m.lane
+    on conflict do nothing;
+    return array(
         select l.id
-        from (select distinct m.lane from unnest(v_mark_lanes) m(lane) order by m.lane) m
+        from unnest(v_missing) m(lane)
         cross join lateral (select l.id from lane l where l.id = m.lane for update skip locked) l
     );
-
-    v_done := issue_turns(p_queue, v_locked, v_marks, v_mark_lanes, v_counts, v_limits, v_priorities, v_slowests, p_taken);
-    -- Marks are never updated, and these are locked by us.
-    delete from mark
-    where ctid = any (array(select m.tid from unnest(v_marks, v_tids) m(id, tid) where m.id = any (v_done)));
-    return array[v_priorities[cardinality(v_marks)], v_marks[cardinality(v_marks)]];
 end $$;
 
 -- Takes up marks until p_max turns are in line or no mark is left.
@@ -90,9 +107,9 @@ end $$;
 -- A mark stays when its task is more urgent than others of its lane and the lane's turns are all out: it is
 -- needed again to move one of them up when it is back in line.
 create or replace function issue_turns(
-    p_queue text, p_locked bigint[], p_marks bigint[], p_lanes bigint[], p_counts int[], p_limits int[], p_priorities smallint[],
+    p_queue text, p_short bigint[], p_marks bigint[], p_tids tid[], p_lanes bigint[], p_counts int[], p_limits int[], p_priorities smallint[],
     p_slowests smallint[], p_taken tid[]
-) returns bigint[]
+) returns tid[]
 language plpgsql as $$
 declare
     v_ids       bigint[];
@@ -112,7 +129,7 @@ begin
             min(m.priority) filter (where m.n > 0) as priority, max(m.slowest) filter (where m.n > 0) as least_urgent,
             (array_agg(m.lim order by m.id desc) filter (where m.lim is not null))[1] as lim
         from unnest(p_marks, p_lanes, p_counts, p_limits, p_priorities, p_slowests) m(id, lane, n, lim, priority, slowest)
-        where m.lane = any (p_locked)
+        where m.lane = any (p_short)
         group by m.lane
         order by min(m.id)
     ) g
@@ -174,8 +191,8 @@ begin
         v_waiting := move_up(p_queue, v_late, p_taken);
     end if;
     return array(
-        select m.id
-        from unnest(p_marks, p_lanes) m(id, lane)
+        select m.tid
+        from unnest(p_tids, p_lanes) m(tid, lane)
         where m.lane = any (v_ids)
           and (m.lane <> all (v_waiting) or v_issue[array_position(v_ids, m.lane)] > 0)   -- a mark issues turns once
     );

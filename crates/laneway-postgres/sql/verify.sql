@@ -50,6 +50,25 @@ as $$
     from turn t, unnest(t.lanes) u(lane)
     where not exists (select from lane l where l.id = u.lane)
     union all
+    select format('lane %s/%s: its turn number %s stands at priority %s, behind a task of priority %s, and no mark tells', l.queue, l.key, t.number, t.priority, h.priority)
+    from account l
+    cross join lateral (
+        select t.priority, row_number() over (order by t.priority) as number
+        from turn t, unnest(t.lanes) u(lane)
+        where u.lane = l.id
+          and (t.task_id is null or not exists (select from task k where k.id = t.task_id))
+    ) t
+    cross join lateral (
+        select k.priority, row_number() over (order by k.priority, k.id) as number
+        from task k
+        where k.queue = l.queue
+          and k.lane = l.id
+          and not exists (select from turn b where b.lanes[1] = l.id and b.task_id = k.id)
+    ) h
+    where h.number = t.number
+      and t.priority > h.priority
+      and not l.marked
+    union all
     select format('task %s is in %s', id, string_agg(place, ' and ' order by place))
     from places
     group by id

@@ -20,7 +20,6 @@ pub(super) async fn carry_out(store: &TestStore, model: &mut Model, op: &ActOp) 
             act(store, model, Action::SetPriority(*priority), *which).await
         }
         ActOp::PauseKind { kind: which } => {
-            model.has_paused = true;
             let was_running = model.paused_kinds.insert(kind(KINDS[*which]));
             pause(store, Pausable::Kind(kind(KINDS[*which])), was_running).await
         }
@@ -29,7 +28,6 @@ pub(super) async fn carry_out(store: &TestStore, model: &mut Model, op: &ActOp) 
             resume(store, Pausable::Kind(kind(KINDS[*which])), was_paused).await
         }
         ActOp::PauseLane { queue, lane } => {
-            model.has_paused = true;
             let name = lane_name(*queue, *lane);
             let lane = model.lanes.entry(name.clone()).or_default();
             let was_running = !std::mem::replace(&mut lane.paused, true);

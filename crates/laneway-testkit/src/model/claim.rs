@@ -70,10 +70,10 @@ pub(super) fn judge(model: &Model, wish: &Wish, claimed: &[&Claimed]) -> Result<
 }
 
 /// A lane of limit above 1 stands in line for its head. A worker that must pass over the head, because others run its
-/// kind, may take what is behind it at the same place, though it is less urgent.
+/// kind or the kind is paused, may take what is behind it at the same place, though it is less urgent.
 fn serves_lanes_where_they_stand(model: &Model, wish: &Wish) -> bool {
     let wide = model.lanes.iter().any(|(name, lane)| name.0 == wish.queue && lane.limit != 1);
-    wide && wish.kinds != Kinds::All
+    wide && (wish.kinds != Kinds::All || !model.paused_kinds.is_empty())
 }
 
 fn by_rank(model: &Model, mut tasks: Vec<TaskId>) -> Vec<TaskId> {
@@ -204,10 +204,6 @@ fn judge_priorities(
     let (laned, free): (Vec<TaskId>, Vec<TaskId>) =
         taken.iter().filter(|id| priority(id) == worst).partition(|id| model.tasks[id].lane.is_some());
     if laned.len().abs_diff(free.len()) <= 1 {
-        return Ok(());
-    }
-    // A turn of what is or was paused proves worthless on the way, and lets the store begin anew. Neither side may starve.
-    if model.has_paused && 3 * laned.len().min(free.len()) + 2 >= laned.len() + free.len() {
         return Ok(());
     }
     Err(format!(

@@ -25,8 +25,6 @@ pub(super) struct Model {
     pub lanes: BTreeMap<LaneName, Lane>,
     pub paused: BTreeSet<QueueName>,
     pub paused_kinds: BTreeSet<Kind>,
-    /// True once an operator has paused a kind or a lane.
-    pub has_paused: bool,
     /// Known sessions, and when each was last heard of.
     pub sessions: BTreeMap<SessionId, u64>,
     pub leases: BTreeMap<LeaseId, Lease>,
