@@ -179,7 +179,8 @@ create table turn (
     lanes    bigint[] not null check (cardinality(lanes) between 1 and 16),
     task_id  bigint   check (task_id is null or cardinality(lanes) = 1),
     afters   bigint[],                             -- the task that each lane ran last, and the highest id that was drawn when its
-    until    bigint                                -- head was looked for: see pick.sql. Null: not known
+    until    bigint,                               -- head was looked for: see pick.sql. Null: not known
+    check (cardinality(afters) = cardinality(lanes))   -- the claim reads both as one list
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off

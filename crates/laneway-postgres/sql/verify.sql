@@ -68,6 +68,7 @@ as $$
     where h.number = t.number
       and t.priority > h.priority
       and not l.marked
+      and l.parked = 0   -- those stand where they stood when they were parked
     union all
     select format('task %s is in %s', id, string_agg(place, ' and ' order by place))
     from places

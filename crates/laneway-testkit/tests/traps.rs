@@ -666,6 +666,42 @@ async fn a_lower_id_that_is_committed_late_stays_in_front_of_what_is_enqueued_af
     trap.check().await;
 }
 
+/// Turns know the last task of their lane only if all that are written together do. A list of lanes beside a shorter list
+/// of last tasks made a claim take one lane's last task for another's, and pass over what came first.
+#[tokio::test]
+async fn a_whole_lease_and_a_single_task_that_end_together_leave_turns_that_agree() {
+    let trap = Trap::set().await;
+    let worker = trap.worker().await;
+    let client = trap.database.connect().await.unwrap();
+    for lane in ["a", "b", "b", "c"] {
+        trap.enqueue(a_task().lane(lane)).await;
+    }
+    let session = worker.session().0;
+    let claim = "select lease_id, token, task_ids from laneway.advance($1, $2, false, '{}', '{}', '{}', '{}', '{}', '{}',
+        '{}', '{}', array['default'], array[$3::int], array[null], array[null],
+        array[-32768, 0, -32768, -9223372036854775807]) where lease_id is not null";
+    let whole = client.query_one(claim, &[&session, &1_i64, &1_i32]).await.unwrap();
+    let shared = client.query_one(claim, &[&session, &2_i64, &2_i32]).await.unwrap();
+    // A mark, for which every eighth advance puts freed turns into the line.
+    let last = trap.enqueue(a_task().lane("d")).await;
+
+    let settle = "select count(*) from laneway.advance($1, 8, false, array[$2::bigint, $4], array[$3::uuid, $5],
+        array[null, ($7::bigint[])[1]], array['completed', 'completed'], array[0, 0], array[null, null]::text[],
+        array[null, null]::text[], $6, array['default'], array[1], array[null], array[null],
+        array[-32768, 0, -32768, -9223372036854775807])";
+    let (lease, token, tasks): (i64, Uuid, Vec<i64>) = (whole.get(0), whole.get(1), whole.get(2));
+    let (other, other_token, others): (i64, Uuid, Vec<i64>) = (shared.get(0), shared.get(1), shared.get(2));
+    client
+        .query_one(settle, &[&session, &lease, &token, &other, &other_token, &tasks, &others])
+        .await
+        .unwrap();
+
+    let ended = trap.store.get(TaskId(others[0])).await.unwrap().unwrap();
+    assert_eq!(ended.state, State::Completed);
+    assert!(!trap.store.get(last).await.unwrap().unwrap().state.has_ended());
+    trap.check().await;
+}
+
 #[tokio::test]
 async fn ids_are_handed_out_one_by_one() {
     let trap = Trap::set().await;
