@@ -31,6 +31,7 @@ mod schedule;
 mod stats;
 mod store;
 mod task;
+mod time;
 mod unique;
 pub mod validate;
 pub mod why;
@@ -64,6 +65,7 @@ pub use schedule::{Fire, Fired, Missed, Overlap, Ran, Rule, Schedule, ScheduleVi
 pub use stats::{FailedAttempt, Histogram, Point, Series};
 pub use store::Store;
 pub use task::{NewTask, Task, TaskOptions, When, check_bulk};
+pub use time::{parse_span, parse_time};
 pub use unique::{Effect, Enqueued, KeyScope, OnConflict, Unique, content_hash};
 pub use validate::{Code, InvalidInput, Limits};
 pub use why::{Holder, Paused, Reason, Serving, Why};

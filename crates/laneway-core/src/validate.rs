@@ -63,6 +63,8 @@ pub enum Code {
     OutOfRange,
     /// A time is too early or too far ahead.
     TimeOutOfRange,
+    /// A time without its offset from UTC.
+    TimeWithoutZone,
     /// A schema name that PostgreSQL would cut or that needs quoting.
     InvalidSchema,
     /// More tasks in one call than allowed.
@@ -90,6 +92,7 @@ impl Code {
             Self::InvalidName => "invalid_name",
             Self::OutOfRange => "out_of_range",
             Self::TimeOutOfRange => "time_out_of_range",
+            Self::TimeWithoutZone => "time_without_zone",
             Self::InvalidSchema => "invalid_schema",
             Self::BulkTooLarge => "bulk_too_large",
             Self::InvalidId => "invalid_id",

@@ -90,3 +90,8 @@ pub use store_handle::StoreHandle;
 pub use summary::Summary;
 pub use trace::TraceContext;
 pub use worker::{Worker, WorkerError};
+
+/// The examples of the README, which are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -7,11 +7,10 @@ use jiff::civil::Time;
 
 use super::{Compare, Moment, Term, Test};
 use crate::name::{Kind, LaneKey, QueueName, Tag};
+use crate::time::parse_span;
 use crate::validate::{Code, InvalidInput};
 
 const FIELDS: &str = "state, queue, kind, lane, tag, worker, error, attempt, age, since, until, payload.KEY";
-/// Ages and the like: ten years.
-const SPAN_MAX: Duration = Duration::from_secs(3_660 * 86_400);
 
 /// The terms of a filter.
 pub(super) fn terms(text: &str) -> Result<Vec<Term>, InvalidInput> {
@@ -238,32 +237,9 @@ fn compare(text: &str) -> (Compare, &str) {
     (Compare::Equal, text)
 }
 
-/// A span of time: numbers with units, as in `1h30m`.
+/// A span of time; the place of the refusal says which.
 fn span(text: &str) -> Result<Duration, Problem> {
-    let problem = || {
-        let shown = text.escape_debug();
-        Problem::Value(format!(
-            "`{shown}` is no time span; numbers with ms, s, m, h, d or w, up to ten years: 1h30m"
-        ))
-    };
-    let (mut sum, mut rest) = (Duration::ZERO, text);
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let unit = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |end| digits + end);
-        let millis = match &rest[digits..unit] {
-            "ms" => 1,
-            "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            "w" => 7 * 86_400_000,
-            _ => return Err(problem()),
-        };
-        let number: u64 = rest[..digits].parse().map_err(|_| problem())?;
-        sum = sum.saturating_add(Duration::from_millis(number.saturating_mul(millis)));
-        rest = &rest[unit..];
-    }
-    if text.is_empty() || sum > SPAN_MAX { Err(problem()) } else { Ok(sum) }
+    parse_span("", text).map_err(|refused| Problem::Value(refused.message.trim_start().to_owned()))
 }
 
 fn moment(text: &str) -> Result<Moment, Problem> {

@@ -1,0 +1,72 @@
+//! `laneway serve`: HTTP for a store, with or without a worker.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use clap::Args;
+use laneway::Metrics;
+use laneway_core::Store;
+use laneway_server::{Bound, Server, Tokens};
+use tracing::info;
+
+use crate::context::Context;
+use crate::daemon::{self, Parts};
+use crate::problem::{Exit, Outcome, Problem};
+use crate::settings::{Flags, Given, Serving, Working};
+use crate::{builtin, logging};
+
+/// Serves HTTP.
+#[derive(Args, Debug)]
+pub struct Serve {
+    /// Run tasks in this process, too
+    #[arg(long)]
+    pub worker: bool,
+    #[command(flatten)]
+    pub serving: Flags<Serving>,
+    #[command(flatten)]
+    pub working: Flags<Working>,
+}
+
+impl Serve {
+    pub async fn run(&self, context: &Context) -> Outcome {
+        let level = logging::start(&context.settings);
+        let opened = context.store_to_serve().await?;
+        let worker = match self.worker {
+            true => Some(daemon::build(builtin::all(daemon::builder(&opened.handle, &context.settings)?))?),
+            false => None,
+        };
+        let metrics = worker.as_ref().map(laneway::Worker::metrics);
+        let server = bind(opened.store, context.settings.listen(), metrics).await?;
+        info!(address = %server.address(), store = opened.shown, worker = self.worker, "serving HTTP");
+        daemon::run(Parts { worker, server: Some(server), ..Parts::default() }, context, &level).await
+    }
+
+    pub fn flags(&self) -> Vec<Given> {
+        [self.serving.given.clone(), self.working.given.clone()].concat()
+    }
+}
+
+/// A server that listens. Other machines need a token.
+pub async fn bind(
+    store: Arc<dyn Store>,
+    address: SocketAddr,
+    metrics: Option<Metrics>,
+) -> Result<Bound, Problem> {
+    let tokens = if address.ip().is_loopback() { Tokens::Open } else { Tokens::Required };
+    if tokens == Tokens::Required && store.tokens().await?.is_empty() {
+        let problem = format!(
+            "{address} can be reached from other machines and the store has no token, so nobody could use it; \
+             make one with `laneway token create NAME --scope admin`, or listen on 127.0.0.1"
+        );
+        return Err(Problem::usage(problem));
+    }
+    let mut builder = Server::builder(store).listen(address).tokens(tokens);
+    if let Some(metrics) = metrics {
+        builder = builder.metrics(metrics);
+    }
+    let server = builder.build().map_err(|error| Problem::usage(error.to_string()))?;
+    server.bind().await.map_err(|error| {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        Problem { causes: cause.into_iter().collect(), ..Problem::new(Exit::Error, error.to_string()) }
+    })
+}

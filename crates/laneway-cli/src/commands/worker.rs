@@ -1,0 +1,145 @@
+//! `laneway worker`: run tasks, and see who does.
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use laneway_core::{Kinds, SessionId, Store, WorkerView};
+
+use super::queues::Changed;
+use crate::context::Context;
+use crate::daemon::{self, Parts};
+use crate::output::{Column, column, right, text};
+use crate::problem::{Exit, Outcome, Problem};
+use crate::settings::{Flags, Given, Working};
+use crate::{builtin, logging};
+
+/// Runs tasks, and shows who does.
+#[derive(Debug, Subcommand)]
+pub enum Worker {
+    /// Run tasks of the built-in kinds
+    Run(Run),
+    /// List living workers
+    Ls,
+    /// One worker
+    Show {
+        /// The beginning of its session, such as w-3f2a
+        id: String,
+    },
+    /// Tell a worker to take nothing new
+    Drain {
+        /// The beginning of its session
+        id: String,
+    },
+}
+
+/// Runs tasks.
+#[derive(Args, Debug)]
+pub struct Run {
+    #[command(flatten)]
+    pub working: Flags<Working>,
+}
+
+const COLUMNS: &[Column<WorkerView>] = &[
+    column("WORKER", |worker: &WorkerView, _| short(worker.session)),
+    column("NAME", |worker, _| worker.name.clone()),
+    column("QUEUES", |worker, _| {
+        worker.queues.iter().map(|queue| queue.as_str()).collect::<Vec<_>>().join(",")
+    }),
+    column("KINDS", |worker, _| kinds(&worker.kinds)),
+    right(column("BUSY", |worker, _| {
+        format!("{}/{}", worker.capacity.slots.saturating_sub(worker.capacity.free), worker.capacity.slots)
+    })),
+    right(column("MEMORY", |worker, _| format!("{}%", worker.capacity.memory_percent))),
+    column("STATE", |worker, _| if worker.capacity.draining { "draining" } else { "working" }.into()),
+    column("UP", |worker, now| text::span(text::since(worker.started_at, now))),
+    column("SEEN", |worker, now| text::ago(worker.seen_at, now)),
+];
+
+fn kinds(kinds: &Kinds) -> String {
+    kinds.names().map_or("*".into(), |names| names.join(","))
+}
+
+/// The beginning of a session, as filters and these commands take it.
+pub fn short(session: SessionId) -> String {
+    format!("w-{}", &session.to_string()[..8])
+}
+
+impl Worker {
+    pub async fn run(&self, context: &Context) -> Outcome {
+        if let Self::Run(_) = self {
+            return run(context).await;
+        }
+        let opened = context.store().await?;
+        match self {
+            Self::Run(_) => unreachable!("dealt with before"),
+            Self::Ls => {
+                context.out.list("workers", &opened.store.workers().await?, COLUMNS, None)?;
+                Ok(Exit::Done)
+            }
+            Self::Show { id } => show(&find(&*opened.store, id).await?, context),
+            Self::Drain { id } => drain(&*opened.store, id, context).await,
+        }
+    }
+
+    pub fn flags(&self) -> Vec<Given> {
+        match self {
+            Self::Run(run) => run.working.given.clone(),
+            _ => vec![],
+        }
+    }
+
+    /// True when it runs tasks, and does not only look.
+    pub fn runs(&self) -> bool {
+        matches!(self, Self::Run(_))
+    }
+}
+
+async fn run(context: &Context) -> Outcome {
+    let level = logging::start(&context.settings);
+    let opened = context.store_to_serve().await?;
+    let worker = daemon::build(builtin::all(daemon::builder(&opened.handle, &context.settings)?))?;
+    daemon::run(Parts { worker: Some(worker), ..Parts::default() }, context, &level).await
+}
+
+/// The one worker whose session begins like this.
+async fn find(store: &dyn Store, id: &str) -> Result<WorkerView, Problem> {
+    let wanted = id.strip_prefix("w-").unwrap_or(id).to_ascii_lowercase();
+    let mut workers = store.workers().await?;
+    workers.retain(|worker| worker.session.to_string().starts_with(&wanted));
+    match workers.len() {
+        1 if wanted.len() >= 4 => Ok(workers.remove(0)),
+        0 => {
+            Err(Problem::nothing(format!("there is no living worker `{id}`; `laneway worker ls` lists them")))
+        }
+        _ => {
+            Err(Problem::usage(format!("`{id}` is not enough to tell workers apart; give at least 4 digits")))
+        }
+    }
+}
+
+fn show(worker: &WorkerView, context: &Context) -> Outcome {
+    let now = Timestamp::now();
+    let capacity = worker.capacity;
+    let fields = [
+        ("worker", worker.session.to_string()),
+        ("name", worker.name.clone()),
+        ("queues", worker.queues.iter().map(|queue| queue.as_str()).collect::<Vec<_>>().join(", ")),
+        ("kinds", kinds(&worker.kinds)),
+        ("slots", format!("{}, of which {} free", capacity.slots, capacity.free)),
+        ("memory", format!("{}%", capacity.memory_percent)),
+        ("draining", if capacity.draining { "yes".into() } else { String::new() }),
+        ("started", text::moment(worker.started_at, now)),
+        ("seen", text::moment(worker.seen_at, now)),
+        ("its tasks", format!("laneway tasks ls --where worker:{}", short(worker.session))),
+    ];
+    context.out.one("worker", worker, &short(worker.session), &fields)?;
+    Ok(Exit::Done)
+}
+
+async fn drain(store: &dyn Store, id: &str, context: &Context) -> Outcome {
+    let worker = find(store, id).await?;
+    let changed = store.drain(&context.actor, worker.session).await?;
+    let name = short(worker.session);
+    let says = if changed { "takes nothing new" } else { "was told before" };
+    context.out.answer(&Changed { name: &name, changed }, &name, &format!("worker {name} {says}"))?;
+    Ok(if changed { Exit::Done } else { Exit::NothingMatched })
+}

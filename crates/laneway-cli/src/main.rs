@@ -1,0 +1,93 @@
+//! The `laneway` program: try, run, watch and operate durable tasks.
+//!
+//! `args.rs` says what can be written on the command line; each group of commands has a file in `commands/`. A command gets
+//! a [`Context`](context::Context) (settings, output, who acts), opens the store in `open.rs`, talks to it through the same
+//! traits as everybody else, and shows what it found through `output/`. It decides nothing that a store or the library
+//! decides.
+//!
+//! Settings come from one table (`settings/`). Failures are [`Problem`](problem::Problem)s: a sentence, the engine's stable
+//! code, and an exit code that scripts can rely on.
+
+mod args;
+mod ask;
+mod builtin;
+mod commands;
+mod context;
+mod daemon;
+mod logging;
+mod open;
+mod output;
+mod problem;
+mod settings;
+mod task_flags;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+
+use crate::args::{Cli, Global};
+use crate::context::Context;
+use crate::output::{Out, text};
+use crate::problem::{Exit, Outcome, Problem};
+use crate::settings::{Settings, Sources};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    ended(run(Arc::new(cli)).await)
+}
+
+async fn run(cli: Arc<Cli>) -> Outcome {
+    if cli.global.no_color {
+        console::set_colors_enabled(false);
+        console::set_colors_enabled_stderr(false);
+    }
+    let context = context(&cli)?;
+    if cli.command.deals_with_signals() {
+        return cli.command.run(&context).await;
+    }
+    tokio::select! {
+        outcome = cli.command.run(&context) => outcome,
+        _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
+    }
+}
+
+fn context(cli: &Arc<Cli>) -> Result<Context, Problem> {
+    let Global { output, quiet, actor, reason, .. } = &cli.global;
+    let again = Arc::clone(cli);
+    Ok(Context {
+        settings: read_settings(cli)?,
+        out: Out { format: *output, quiet: *quiet },
+        actor: context::actor(actor.as_deref(), reason.as_deref())?,
+        reread: Arc::new(move || read_settings(&again)),
+    })
+}
+
+/// The settings as flags, environment and files give them now.
+fn read_settings(cli: &Cli) -> Result<Settings, Problem> {
+    let working = std::env::current_dir()
+        .map_err(|error| Problem::because("the working directory cannot be read", &error))?;
+    // A name or value that is not text cannot be one of ours.
+    let variables: Vec<_> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let flags = [cli.global.flags.given.clone(), cli.command.flags()].concat();
+    let config = cli.global.config.as_deref();
+    Settings::read(&Sources { flags: &flags, config, working: &working, variables: &variables })
+}
+
+/// Says what went wrong, and makes it an exit code.
+fn ended(outcome: Outcome) -> ExitCode {
+    let problem = match outcome {
+        Ok(exit) => return exit.into(),
+        Err(problem) if problem.is_broken_pipe() => return Exit::Done.into(),
+        Err(problem) => problem,
+    };
+    let code = problem.code.map(|code| format!(" [{code}]")).unwrap_or_default();
+    eprintln!("error: {}{code}", text::clean(&problem.message));
+    for cause in &problem.causes {
+        eprintln!("  because: {}", text::clean(cause));
+    }
+    problem.exit.into()
+}

@@ -1,0 +1,71 @@
+//! The pages that are made from the table of settings: the reference, and the template of a file.
+
+use std::fmt::Write;
+
+use super::table::{SETTINGS, Setting};
+
+const INTRODUCTION: &str = "\
+# Configuration
+
+Made from the table of settings by `laneway config reference`; a test compares it.
+
+Every setting has a key, a flag and a variable. The first of these layers that says anything decides:
+
+1. the flag, such as `--claim-batch-size 10`
+2. the variable with the full name, such as `LANEWAY_WORKER_CLAIM_BATCH_SIZE=10`
+3. the variable with the plain name, such as `CLAIM_BATCH_SIZE=10`
+4. the file that is named with `--config FILE`
+5. `laneway.toml` in the working directory or the nearest one above it
+6. `laneway/config.toml` in the user's configuration directory (`$XDG_CONFIG_HOME` or `~/.config`)
+7. the profile: a preset of `worker.count` and `worker.concurrency`
+8. the default
+
+`laneway config show --origin` shows every effective value and where it came from, `laneway config explain KEY` tells about
+one, `laneway config init` writes a file to begin with. Unknown keys and values that are not allowed are refused; the
+message names the place. An empty variable is one that is not set.
+
+A setting with a password in it (`store.url`, `store.direct_url`) may be `file:PATH` or `env:NAME` instead: the secret is
+read from there, and never shown.
+
+`dev` and `demo` use a store of their own unless one is named with `--store`. A default of `sqlite:.laneway/laneway.db` means the
+`.laneway` directory of the working directory, or of the nearest one above it that has one.
+
+Settings that are marked *live* are read again by `dev`, `serve` and workers when they get SIGHUP.
+
+";
+
+/// The page `docs/configuration.md`.
+pub fn reference_page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page.push_str("| Key | Flag | Variables | Default | Allowed | |\n|---|---|---|---|---|---|\n");
+    for setting in SETTINGS {
+        let plain = setting.plain.map(|name| format!(", `{name}`")).unwrap_or_default();
+        let default = setting.default.map_or("-".into(), |text| format!("`{text}`"));
+        let live = if setting.live { " *live*" } else { "" };
+        let Setting { key, flag, help, form, .. } = setting;
+        let (variable, allowed) = (setting.variable(), form.allowed());
+        writeln!(
+            page,
+            "| `{key}` | `--{flag}` | `{variable}`{plain} | {default} | {allowed} | {help}{live} |"
+        )
+        .expect("a string takes everything");
+    }
+    page
+}
+
+/// A file in which every setting is written down as a comment.
+pub fn template() -> String {
+    let mut text = String::from("# Settings of laneway. Remove the # in front of what you want to change.\n");
+    let mut section = "";
+    for setting in SETTINGS {
+        let (of, name) = setting.key.split_once('.').unwrap_or(("", setting.key));
+        if of != section {
+            write!(text, "\n[{of}]\n").expect("a string takes everything");
+            section = of;
+        }
+        let value = setting.default.unwrap_or("");
+        let value = if value.parse::<f64>().is_ok() { value.to_owned() } else { format!("\"{value}\"") };
+        writeln!(text, "# {}\n#{name} = {value}", setting.help).expect("a string takes everything");
+    }
+    text
+}

@@ -1,0 +1,221 @@
+//! `dev`, `serve` and workers as real processes: together, killed, and stopped in order.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::support::{Session, program};
+
+/// How long something may take that must happen: a busy machine is slow, and a dead worker is missed after 30 s.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A daemon whose lines can be waited for.
+struct Daemon {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Daemon {
+    fn start(session: &Session, arguments: &str) -> Self {
+        let mut child =
+            session.command(program()).args(arguments.split(' ')).spawn().expect("the program is there");
+        let (sender, lines) = channel();
+        let out: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
+        for pipe in out {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                    // Nobody waits for lines once the test is over.
+                    let _ = sender.send(line);
+                }
+            });
+        }
+        Self { child, lines, seen: vec![] }
+    }
+
+    /// Waits for a line that contains `wanted`.
+    fn until(&mut self, wanted: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.contains(wanted) => return line,
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("no line with `{wanted}`; seen:\n{}", self.seen.join("\n"))
+                }
+            }
+        }
+    }
+
+    /// The address that a server has said.
+    fn address(&mut self) -> String {
+        let line = self.until("serving HTTP");
+        let after = line.split("\"address\":\"").nth(1).expect("the log names its address");
+        after.split('"').next().expect("a quote ends it").to_owned()
+    }
+
+    fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(done.expect("there is a kill").success());
+    }
+
+    /// Ends it in order.
+    fn stop(mut self) -> ExitStatus {
+        self.signal("-TERM");
+        self.child.wait().expect("it was started")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It is gone already if the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until `done`.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers text");
+    answer
+}
+
+fn completed(session: &Session) -> u64 {
+    let queues: serde_json::Value = serde_json::from_str(&session.out("laneway queues ls -o json")).unwrap();
+    let counts = queues["queues"][0]["counts"].as_array().cloned().unwrap_or_default();
+    counts
+        .iter()
+        .filter(|count| count["state"] == "completed")
+        .filter_map(|count| count["tasks"].as_u64())
+        .sum()
+}
+
+#[test]
+fn dev_runs_tasks_and_tells_about_them() {
+    let mut session = Session::new();
+    session.set("DATABASE_URL", "postgres://elsewhere/important");
+    let mut dev = Daemon::start(&session, "dev --listen 0");
+    dev.until("development mode, do not expose");
+    dev.until("laneway enqueue echo '\"hello\"' --store sqlite:.laneway/laneway.db");
+    dev.until("worker  joined");
+
+    let id = session.out("laneway enqueue echo '{\"a\": 1}' --store sqlite:.laneway/laneway.db -o id");
+
+    dev.until(&format!("task    completed  echo {}", id.trim()));
+    let waited = session.out(&format!("laneway tasks wait {} --store sqlite:.laneway/laneway.db", id.trim()));
+    assert_eq!(waited, "ID  STATE      RESULT\n 1  completed  {\"a\": 1}\n");
+    assert!(dev.stop().success());
+}
+
+#[test]
+fn nothing_that_was_accepted_is_lost_when_dev_is_killed_under_load() {
+    const TASKS: usize = 20_000;
+    let session = Session::new();
+    let mut dev = Daemon::start(&session, "dev --listen 0");
+    dev.until("worker  joined");
+
+    let mut producer = session.start("laneway enqueue echo --many - -o id");
+    let mut input = producer.stdin.take().expect("piped");
+    let lines: String = (0..TASKS).map(|n| format!("{n}\n")).collect();
+    let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()));
+    let mut accepted = BufReader::new(producer.stdout.take().expect("piped")).lines();
+    accepted.next().expect("the first chunk is accepted").expect("an id");
+    until("some tasks end", || completed(&session) > 0);
+    dev.signal("-KILL");
+    let accepted = 1 + accepted.map_while(Result::ok).count();
+    writer.join().expect("no panic").expect("the producer reads everything");
+    assert!(producer.wait().expect("it was started").success());
+    assert_eq!(accepted, TASKS);
+
+    let again = Daemon::start(&session, "dev --listen 0");
+    until("all tasks end", || completed(&session) == TASKS as u64);
+
+    assert_eq!(session.out("laneway tasks ls --where -state:completed -o id"), "");
+    assert!(again.stop().success());
+}
+
+#[tokio::test]
+async fn two_daemons_and_three_workers_share_one_postgresql() {
+    const TASKS: u64 = 6_000;
+    let session = Session::on_postgres().await;
+    let mut daemons = [(); 2].map(|()| Daemon::start(&session, "serve --listen 0"));
+    let addresses = daemons.each_mut().map(Daemon::address);
+    let mut workers = [(); 3].map(|()| Daemon::start(&session, "worker run --concurrency 20"));
+    for worker in &mut workers {
+        worker.until("the worker starts with 20 slots");
+    }
+    until("all workers register", || session.out("laneway worker ls -o id").lines().count() == 3);
+
+    let lines: String = (0..TASKS)
+        .map(|n| format!("{{\"kind\":\"echo\",\"payload\":{n},\"lane\":\"l{}\"}}\n", n % 50))
+        .collect();
+    assert_eq!(session.run_with_input("laneway enqueue --many -", &lines).code, 0);
+    until("all tasks end", || completed(&session) == TASKS);
+
+    for address in &addresses {
+        assert!(get(address, "/readyz").starts_with("HTTP/1.1 200"));
+        assert!(get(address, "/api/v1/tasks/1").contains("\"state\":\"completed\""));
+    }
+    let first = session.out("laneway worker ls -o id").lines().next().map(str::to_owned).expect("a worker");
+    assert_eq!(
+        session.out(&format!("laneway worker drain {first}")),
+        format!("worker {first} takes nothing new\n")
+    );
+    for daemon in daemons.into_iter().chain(workers) {
+        assert!(daemon.stop().success());
+    }
+    assert_eq!(session.out("laneway worker ls -o id"), "", "workers leave when they stop");
+}
+
+#[test]
+fn a_daemon_logs_json_and_reads_its_level_again() {
+    let session = Session::new();
+    session.write("laneway.toml", "log.level = \"info\"\n");
+    let mut worker = Daemon::start(&session, "worker run");
+    let first = worker.until("the worker starts with 1000 slots");
+    assert!(serde_json::from_str::<serde_json::Value>(&first).is_ok(), "{first}");
+
+    session.write("laneway.toml", "log.level = \"loud=?\"\n");
+    worker.signal("-HUP");
+    worker.until("settings were not read again");
+    session.write("laneway.toml", "log.level = \"debug\"\n");
+    worker.signal("-HUP");
+    worker.until("live settings were read again");
+
+    assert!(worker.stop().success());
+}
+
+#[test]
+fn a_server_that_others_can_reach_needs_a_token() {
+    let session = Session::new();
+    let token = session.out("laneway token create ann --scope read");
+
+    let mut server = Daemon::start(&session, "serve --listen 0.0.0.0:0");
+    let address = server.address().replace("0.0.0.0", "127.0.0.1");
+
+    assert!(get(&address, "/livez").starts_with("HTTP/1.1 200"));
+    assert!(get(&address, "/api/v1/tasks").starts_with("HTTP/1.1 401"));
+    let mut stream = TcpStream::connect(&address).expect("the server listens");
+    let bearer = token.trim();
+    write!(stream, "GET /api/v1/tasks HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {bearer}\r\nConnection: close\r\n\r\n")
+        .expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers text");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(server.stop().success());
+}

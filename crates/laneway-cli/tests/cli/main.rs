@@ -1,0 +1,12 @@
+//! The real program, as people and scripts use it: commands go through a shell, and outputs are compared whole.
+
+mod bad_input;
+mod config;
+mod daemons;
+mod demo;
+mod docs;
+mod enqueue;
+mod help;
+mod operate;
+mod support;
+mod tasks;

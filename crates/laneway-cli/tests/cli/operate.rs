@@ -1,0 +1,106 @@
+//! Queues, lanes, schedules, workers and the store, on both stores.
+
+use crate::support::{Session, assert_matches};
+
+fn queues_lanes_and_schedules(session: &Session) {
+    session.run_with_input(
+        "laneway enqueue page.fetch --many - --queue crawl --lane site:1 --limit 2",
+        "1\n2\n3\n",
+    );
+
+    assert_matches("QUEUE …\ncrawl … 3 … 0 … 0 …", &session.out("laneway queues ls"));
+    assert_eq!(
+        session.out("laneway queues pause crawl --for 1h"),
+        "queue crawl is paused; what runs goes on\n"
+    );
+    assert_matches("…\nbecause  its queue is paused by ann since …\n…", &session.out("laneway tasks why 1"));
+    assert_eq!(session.out("laneway queues resume crawl"), "queue crawl goes on\n");
+    assert_eq!(session.run("laneway queues resume crawl").code, 3);
+    session.out("laneway queues set crawl --keep-completed none --keep-failed 90d --statistics false");
+    assert_matches(
+        "…\nkeeps completed  not at all\nkeeps failed     90 days\nkeeps cancelled  7 days (default)\nstatistics       off\npending          3\n\nKIND …\npage.fetch  pending      3",
+        &session.out("laneway queues show crawl"),
+    );
+
+    session.out("laneway lanes set crawl site:1 --limit 5 --every 2s --on-failure halt");
+    session.out("laneway lanes halt crawl site:1");
+    assert_matches(
+        "LANE …\nsite:1   0/5        3  2s     halted by hand",
+        &session.out("laneway lanes ls crawl"),
+    );
+    assert_eq!(session.out("laneway lanes resume crawl site:1"), "lane site:1 goes on\n");
+    assert_eq!(session.run("laneway lanes resume crawl site:1").code, 3);
+
+    session.out("laneway schedules add nightly report '{\"a\":1}' --every 1h --no-overlap --missed all:3 --queue crawl");
+    assert_matches("NAME …\nnightly  every 1h  report  crawl  in …", &session.out("laneway schedules ls"));
+    assert_matches("4  enqueued by schedule nightly", &session.out("laneway schedules run nightly"));
+    let again = session.run("laneway schedules run nightly");
+    assert_eq!(
+        (again.code, again.out.as_str()),
+        (3, "nothing was enqueued: task 4 of schedule nightly is open\n")
+    );
+    assert_eq!(session.out("laneway schedules pause nightly"), "schedule nightly is paused\n");
+    assert_matches("NAME …\nnightly …  paused  -", &session.out("laneway schedules ls"));
+    session.out("laneway schedules resume nightly && laneway schedules rm nightly");
+    assert_eq!(session.run("laneway schedules rm nightly").code, 3);
+}
+
+#[test]
+fn queues_lanes_and_schedules_on_sqlite() {
+    queues_lanes_and_schedules(&Session::new());
+}
+
+#[tokio::test]
+async fn queues_lanes_and_schedules_on_postgresql() {
+    queues_lanes_and_schedules(&Session::on_postgres().await);
+}
+
+#[test]
+fn a_bulk_can_be_looked_at_afterwards() {
+    let session = Session::new();
+    session.run_with_input("laneway enqueue echo --many -", "1\n2\n");
+    let id = session.out("laneway tasks cancel --where kind:echo --yes -o id --reason 'a test'");
+
+    let shown = session.out(&format!("laneway bulk show {id}"));
+
+    assert_matches(
+        "bulk     …\naction   cancel\nwhere    kind:echo\nstate    finished\nmatched  2\ndone     2\nskipped  0\nby       ann\nreason   a test\nstarted  …",
+        &shown,
+    );
+    assert_matches(
+        "ID  ACTION …\n…  cancel … finished … 2 … 2  ann …  kind:echo\n…",
+        &session.out("laneway bulk ls"),
+    );
+}
+
+#[test]
+fn the_store_tells_how_it_is_and_is_cleaned_up() {
+    let session = Session::new();
+    session.out("laneway enqueue echo");
+
+    assert_matches(
+        "store    sqlite\naddress  .laneway/laneway.db (SQLite)\ntables   up to date\ntasks    1\nqueues   1\nworkers  0",
+        &session.out("laneway store status"),
+    );
+    session.out("laneway store prune");
+    assert!(
+        session.out("mkdir -p sub && cd sub && laneway tasks ls -o id") == "1\n",
+        "the store is found from below"
+    );
+}
+
+#[test]
+fn a_token_is_shown_once() {
+    let session = Session::new();
+
+    let made = session.run("laneway token create grafana --scope read,operate --for 90d");
+
+    assert_matches("lw_1_…", &made.out);
+    let listed = session.out("laneway token ls");
+    assert_matches(
+        "ID  NAME …\n 1  grafana  read,operate  0s ago  in 89d",
+        &listed.replace("in 90d", "in 89d"),
+    );
+    assert_eq!(session.out("laneway token revoke 1"), "token 1 is refused within seconds\n");
+    assert_eq!(session.out("laneway token ls -o id"), "");
+}
