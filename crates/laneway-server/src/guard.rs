@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::access::bearer;
 use crate::input::media_type;
+use crate::metrics::Counted;
 use crate::problem::Problem;
 use crate::routes::App;
 
@@ -17,7 +18,7 @@ use crate::routes::App;
 const REQUEST_WITHIN: Duration = Duration::from_secs(45);
 
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
-    let started = Instant::now();
+    let (started, _counted) = (Instant::now(), Counted::in_gauge(&app.metrics.under_way));
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match check(&app, &request) {

@@ -39,3 +39,8 @@ pub mod tokens;
 pub mod wire;
 
 pub use server::{BindError, Bound, BuildError, Server, ServerBuilder, Tokens};
+
+/// Every code that an answer may have, with its HTTP status: what `docs/http.md` shows.
+pub fn error_codes() -> impl Iterator<Item = (u16, &'static str)> {
+    problem::STATUSES.iter().flat_map(|(status, codes)| codes.iter().map(|code| (*status, *code)))
+}

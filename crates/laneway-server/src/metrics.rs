@@ -65,6 +65,8 @@ fn times() -> Histogram {
 pub(crate) struct Metrics {
     requests: Family<ByRequest, Counter>,
     durations: Family<ByRoute, Histogram, Times>,
+    /// Requests that are being answered.
+    pub under_way: Gauge,
     /// Open streams of changes.
     pub stream_clients: Gauge,
     registry: Registry,
@@ -72,16 +74,33 @@ pub(crate) struct Metrics {
     gauges: Mutex<Option<(Instant, String)>>,
 }
 
+/// Counts something as long as it is there.
+pub(crate) struct Counted(Gauge);
+
+impl Counted {
+    pub(crate) fn in_gauge(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 impl Metrics {
     pub(crate) fn new(worker: Option<laneway::Metrics>) -> Self {
         let requests = Family::default();
         let durations = Family::new_with_constructor(times as Times);
-        let stream_clients = Gauge::default();
+        let (under_way, stream_clients) = (Gauge::default(), Gauge::default());
         let mut registry = Registry::default();
         registry.register("server_requests", "Requests that were answered", requests.clone());
         registry.register("server_request_duration_seconds", "How long answers took", durations.clone());
+        registry.register("server_requests_under_way", "Requests that are being answered", under_way.clone());
         registry.register("server_stream_clients", "Open streams of changes", stream_clients.clone());
-        Self { requests, durations, stream_clients, registry, worker, gauges: Mutex::default() }
+        Self { requests, durations, under_way, stream_clients, registry, worker, gauges: Mutex::default() }
     }
 
     /// Counts an answer.

@@ -73,6 +73,7 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(queues::resume_kind))
         .routes(routes!(queues::pauses))
         .routes(routes!(queues::counts))
+        .routes(routes!(lanes::list))
         .routes(routes!(lanes::get, lanes::change))
         .routes(routes!(lanes::pause))
         .routes(routes!(lanes::resume))

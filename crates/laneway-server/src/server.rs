@@ -41,7 +41,7 @@ pub enum Tokens {
 pub enum BuildError {
     /// Everybody could talk to it.
     #[error(
-        "{address} can be reached from other machines and no token is asked for; require tokens (`laneway token create --scope admin`), or listen on 127.0.0.1"
+        "{address} can be reached from other machines and no token is asked for; require tokens (`laneway token create NAME --scope admin`), or listen on 127.0.0.1"
     )]
     Exposed {
         /// The address.
@@ -60,6 +60,14 @@ pub enum BindError {
         address: SocketAddr,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// Tokens are asked for, and the store has none.
+    #[error(
+        "nobody could use {address}: tokens are required and the store has none; make one with `laneway token create NAME --scope admin`"
+    )]
+    NoToken {
+        /// The address.
+        address: SocketAddr,
     },
 }
 
@@ -85,11 +93,17 @@ impl Server {
         ServerBuilder { store, listen: LISTEN_DEFAULT, tokens: Tokens::Open, metrics: None, hosts: vec![] }
     }
 
-    /// Listens. Requests wait until [`Bound::serve`] is called.
+    /// Listens. Requests wait until [`Bound::serve`] is called. A store that cannot be reached now is no obstacle: requests
+    /// are answered with 503 until it can.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// When the address cannot be had, or when tokens are required and the store has none.
     pub async fn bind(self) -> Result<Bound, BindError> {
+        if self.app.tokens == Tokens::Required
+            && self.app.store.tokens().await.is_ok_and(|all| all.is_empty())
+        {
+            return Err(BindError::NoToken { address: self.listen });
+        }
         let failed = |source| BindError::Address { address: self.listen, source };
         let listener = TcpListener::bind(self.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;

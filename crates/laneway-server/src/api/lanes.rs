@@ -2,12 +2,14 @@
 
 use axum::Json;
 use axum::extract::State;
-use laneway_core::{LaneKey, Pausable, QueueName};
+use laneway_core::{LaneKey, LaneListing, LaneOrder, Pausable, QueueName};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::Changed;
 use super::queues::pause_it;
 use crate::access::{Caller, Operate, Read};
-use crate::input::{Content, Segments};
+use crate::input::{Asked, Content, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
 use crate::wire::lane::{Lane, LaneChange};
@@ -24,6 +26,50 @@ async fn find(app: &App, queue: &QueueName, key: &LaneKey) -> Result<Json<Lane>,
     let found = app.store.lane(queue, key).await?;
     let missing = || Problem::not_found(format!("lane `{key}` of queue `{queue}`"));
     found.map(|view| Json(Lane::from(view))).ok_or_else(missing)
+}
+
+/// Which lanes are listed, and in which order.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LaneQuery {
+    /// `backlog` (most runnable tasks first, if none is given), `held` or `key`.
+    order: Option<String>,
+    /// Where the page begins: `next` of the one before, in the same order.
+    cursor: Option<String>,
+    /// How many: 1 to 500. 100.
+    limit: Option<u32>,
+}
+
+/// One page of lanes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Lanes {
+    lanes: Vec<Lane>,
+    /// Where the next page begins; none when this was the last.
+    next: Option<String>,
+    /// True when the queue has more lanes than one look orders: those shown are of some of them.
+    partial: bool,
+}
+
+/// List the lanes of a queue.
+#[utoipa::path(
+    get, path = "/api/v1/queues/{queue}/lanes", tag = "lanes", security(("token" = ["read"])),
+    params(("queue" = String, Path, description = "The queue"), LaneQuery),
+    responses((status = 200, body = Lanes), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn list(
+    _: Caller<Read>,
+    State(app): State<App>,
+    Segments(queue): Segments<String>,
+    Asked(query): Asked<LaneQuery>,
+) -> Result<Json<Lanes>, Problem> {
+    let order = query.order.as_deref().map(str::parse::<LaneOrder>).transpose()?.unwrap_or_default();
+    let after = query.cursor.as_deref().map(str::parse).transpose()?;
+    let listing =
+        LaneListing { queue: QueueName::new(queue)?, order, after, limit: query.limit.unwrap_or(100) };
+    let page = app.store.lanes(listing).await?;
+    let next = page.next.map(|cursor| cursor.to_string());
+    Ok(Json(Lanes { lanes: page.lanes.into_iter().map(Lane::from).collect(), next, partial: page.partial }))
 }
 
 /// One lane.

@@ -15,7 +15,6 @@ use axum::response::sse::{Event, Sse};
 use futures_util::Stream;
 use jiff::Timestamp;
 use laneway_core::{Change, Position, QueueName, State as TaskState, TaskId};
-use prometheus_client::metrics::gauge::Gauge;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -25,6 +24,7 @@ use utoipa::IntoParams;
 use crate::access::{Caller, Read};
 use crate::feed::{Batch, News};
 use crate::input::Asked;
+use crate::metrics::Counted;
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
 
@@ -131,19 +131,9 @@ struct Follower {
     _counted: Counted,
 }
 
-/// Counts a stream as long as it is there.
-struct Counted(Gauge);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 impl Follower {
     fn begin(app: &App, topic: Topic, after: Option<Position>) -> Self {
         let followed = app.feed.follow(after);
-        app.metrics.stream_clients.inc();
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.reset();
         let mut follower = Self {
@@ -155,7 +145,7 @@ impl Follower {
             heartbeat,
             stop: app.stop.clone(),
             has_said_bye: false,
-            _counted: Counted(app.metrics.stream_clients.clone()),
+            _counted: Counted::in_gauge(&app.metrics.stream_clients),
         };
         match (followed.missed, followed.position) {
             (Some(missed), Some(position)) => {

@@ -105,8 +105,12 @@ pub(crate) struct Lane {
     on_failure: OnFailure,
     /// True when a failure has halted it.
     halted: bool,
-    /// Runnable tasks that wait for a turn.
+    /// True while an operator's pause stops it.
+    paused: bool,
+    /// Runnable tasks that wait for a turn; at least, when there are `more`.
     pending: u64,
+    /// True when counting stopped here.
+    more: bool,
     /// Turns that are with tasks.
     held: u64,
 }
@@ -119,7 +123,9 @@ impl From<LaneView> for Lane {
             interval_ms: view.interval.as_millis() as u64,
             on_failure: view.on_failure,
             halted: view.halted,
+            paused: view.paused,
             pending: view.pending,
+            more: view.more,
             held: view.held,
         }
     }

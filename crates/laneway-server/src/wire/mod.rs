@@ -10,5 +10,6 @@ pub(crate) mod schedule;
 mod task;
 pub(crate) mod worker;
 
+pub use lane::Limit;
 pub(crate) use task::{Enqueued, Task, TaskPage};
 pub use task::{LaneRequest, TaskRequest, UniqueRequest};

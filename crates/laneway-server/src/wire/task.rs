@@ -31,7 +31,7 @@ pub struct TaskRequest {
     /// Selects the handler.
     pub kind: String,
     /// What the handler is given: any JSON. `{}` if there is none.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
     /// Where it waits. `default`.
@@ -63,6 +63,11 @@ pub struct TaskRequest {
     pub unique: Option<UniqueRequest>,
     /// Makes it safe to repeat the call: the same key stores no second task.
     pub idempotency_key: Option<String>,
+}
+
+/// A payload that is given is kept, also if it is `null`.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::deserialize(deserializer).map(Some)
 }
 
 /// The lane of a task: a key, or an object with `key` and `limit`.

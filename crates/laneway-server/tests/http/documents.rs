@@ -1,0 +1,99 @@
+//! What the server says about itself: the OpenAPI document, and the page about errors.
+
+use serde_json::Value;
+
+use crate::client::Running;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openapi_document_names_every_route_and_resolves() {
+    let store = laneway_testkit::sqlite::fresh().await;
+    let server = Running::on(store.handle()).await;
+
+    let document = server.get("/openapi.json").await.expect(200);
+
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."));
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+    let mut references = vec![];
+    collect_references(&document, &mut references);
+    for reference in references {
+        let path = reference.trim_start_matches('#');
+        assert!(document.pointer(path).is_some(), "{reference} leads nowhere");
+    }
+    for (method, path, _) in crate::access::routes(&document) {
+        if path == "/api/v1/stream" {
+            continue;
+        }
+        let answer = server.call(&method, &path, "").await;
+        let is_route = answer.status != 405 && !answer.body.contains("no_route");
+        assert!(is_route, "{method} {path} is documented and not there");
+    }
+}
+
+fn collect_references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(members) => {
+            found.extend(members.get("$ref").and_then(Value::as_str));
+            members.values().for_each(|member| collect_references(member, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_references(item, found)),
+        _ => (),
+    }
+}
+
+/// Every path of the router's source is one of the document: routes are added only together with their description.
+#[test]
+fn routes_are_added_with_their_description() {
+    let source = include_str!("../../src/routes.rs");
+    let plain: Vec<_> = source.lines().filter(|line| line.contains(".route(")).collect();
+    assert_eq!(plain.len(), 1, "only /openapi.json itself has no description: {plain:?}");
+}
+
+/// The commands of the page, in order, against a fresh server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_examples_of_the_page_about_http_work() {
+    let store = laneway_testkit::sqlite::fresh().await;
+    let server = Running::on(store.handle()).await;
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("tasks.ndjson"), "{\"kind\": \"a\"}\n{\"kind\": \"b\"}\n").unwrap();
+    let blocks = PAGE.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let script = blocks
+        .collect::<String>()
+        .replace("\\\n", " ")
+        .replace("localhost:7420", &server.address.to_string());
+
+    let mut lines = script.lines().filter(|line| !line.is_empty()).peekable();
+    let mut commands = 0;
+    while let Some(command) = lines.next() {
+        let output = tokio::process::Command::new("sh")
+            .args(["-c", &command.replace("curl -s", "curl -sS --fail-with-body")])
+            .current_dir(directory.path())
+            .output()
+            .await
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{command}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        if let Some(expected) = lines.next_if(|line| line.starts_with("# ")) {
+            assert_eq!(said, expected[2..], "{command}");
+        }
+        commands += 1;
+    }
+    assert_eq!(commands, 8);
+}
+
+const PAGE: &str = include_str!("../../../../docs/http.md");
+
+#[test]
+fn the_page_about_http_has_the_table_of_codes() {
+    let mut documented = vec![];
+    for row in PAGE.lines().filter(|line| line.starts_with("| 4") || line.starts_with("| 5")) {
+        let mut cells = row.split('|').map(str::trim);
+        let status: u16 = cells.nth(1).unwrap().parse().unwrap();
+        let codes = cells.next().unwrap().split(", ").map(|code| code.trim_matches('`').to_owned());
+        documented.extend(codes.map(|code| (status, code)));
+    }
+    let mut known: Vec<_> =
+        laneway_server::error_codes().map(|(status, code)| (status, code.to_owned())).collect();
+    documented.sort();
+    known.sort();
+    assert_eq!(documented, known);
+}

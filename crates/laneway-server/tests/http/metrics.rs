@@ -1,0 +1,86 @@
+//! Metrics, as Prometheus' own checker reads them.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use laneway::{Payload, Worker};
+use laneway_server::Server;
+use laneway_testkit::store::{TestStore, a_task, until};
+use serde::{Deserialize, Serialize};
+
+use crate::client::Running;
+
+crate::on_both_stores! {
+    promtool_accepts_the_metrics_of_server_store_and_worker,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ping;
+
+impl Payload for Ping {
+    const KIND: &'static str = "ping";
+}
+
+async fn ping(_: Ping) -> Result<(), std::io::Error> {
+    Ok(())
+}
+
+async fn promtool_accepts_the_metrics_of_server_store_and_worker(store: &TestStore) {
+    let handle = laneway::StoreHandle::from(store.handle());
+    let worker = Worker::builder(&handle).slots(7).handle(ping).build().unwrap();
+    let server = Running::built(Server::builder(store.handle()).metrics(worker.metrics().clone())).await;
+    laneway::Client::new(&handle).enqueue(Ping).await.unwrap();
+    worker.run_until_empty().await.unwrap();
+    store.given([a_task(), a_task().queue("mail"), a_task().delay(Duration::from_secs(60))]).await;
+    let _serving = store.worker().await;
+    server.get("/api/v1/tasks/999").await;
+
+    let answer = server.get("/metrics").await;
+
+    assert!(answer.head.contains("content-type: text/plain; version=0.0.4"), "{}", answer.head);
+    check(&answer.body);
+    for line in [
+        "worker_slots 7",
+        r#"worker_tasks_completed_total{queue="default",kind="ping"} 1"#,
+        r#"queue_tasks{queue="default",state="pending"} 1"#,
+        r#"queue_tasks{queue="default",state="later"} 1"#,
+        r#"queue_workers{queue="default"} 1"#,
+        "store_up 1",
+        r#"server_requests_total{route="/api/v1/tasks/{id}",method="GET",code="404"} 1"#,
+    ] {
+        assert!(answer.body.lines().any(|found| found == line), "{line} is missing in\n{}", answer.body);
+    }
+    let open = server.send("GET", "/metrics", &[("accept", "application/openmetrics-text")], "").await;
+    assert!(open.body.ends_with("# EOF\n"));
+}
+
+/// Has Prometheus' checker read the metrics.
+fn check(text: &str) {
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is needed: install the package `prometheus`, or run ./scripts/test, which does");
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "promtool does not like the metrics:\n{said}\n{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_streams_are_counted() {
+    let store = laneway_testkit::sqlite::fresh().await;
+    let server = Running::on(store.handle()).await;
+    let shows = async |line: &str| server.get("/metrics").await.body.lines().any(|found| found == line);
+
+    let mut events = server.follow("", None).await;
+    events.expect("ready").await;
+    assert!(shows("server_stream_clients 1").await);
+    drop(events);
+
+    until("the stream is counted no more", async || shows("server_stream_clients 0").await).await;
+}
