@@ -1,4 +1,4 @@
-//! The change feed: which task entered which state.
+//! The change feed: which task entered which state, and which were deleted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -67,15 +67,17 @@ impl FromStr for Position {
     }
 }
 
-/// Tasks of one queue that entered a state together.
+/// Tasks of one queue that entered a state together, or were deleted from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// When.
     pub at: Timestamp,
     /// Their queue.
     pub queue: QueueName,
-    /// The state that they entered.
+    /// The state that they entered; of deleted tasks, the one that they were in.
     pub state: State,
+    /// True when an operator has deleted them: they are in no state any more.
+    pub deleted: bool,
     /// The tasks and their kinds.
     pub tasks: Vec<(TaskId, Kind)>,
 }

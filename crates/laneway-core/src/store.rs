@@ -295,22 +295,47 @@ pub trait Store: Send + Sync + 'static {
     /// [`Advanced::next_due`](crate::Advanced::next_due) has passed, again while [`Fired::more`], and with every sweep.
     async fn fire_due(&self) -> Result<Fired, StoreError>;
 
+    /// [`put_schedule_by`](Store::put_schedule_by) the application itself.
+    async fn put_schedule(&self, schedule: Schedule) -> Result<ScheduleView, StoreError> {
+        self.put_schedule_by(&Actor::program(), schedule).await
+    }
+
     /// Makes a schedule, or changes the one of that name. A changed rule counts from now on and sets the next fire anew;
     /// otherwise the next fire stays. A paused schedule stays paused.
-    async fn put_schedule(&self, schedule: Schedule) -> Result<ScheduleView, StoreError>;
+    async fn put_schedule_by(&self, actor: &Actor, schedule: Schedule) -> Result<ScheduleView, StoreError>;
+
+    /// [`remove_schedule_by`](Store::remove_schedule_by) the application itself.
+    async fn remove_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        self.remove_schedule_by(&Actor::program(), schedule).await
+    }
 
     /// Removes a schedule; the tasks that it has enqueued stay. False when there is none.
-    async fn remove_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError>;
+    async fn remove_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<bool, StoreError>;
+
+    /// [`pause_schedule_by`](Store::pause_schedule_by) the application itself.
+    async fn pause_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        self.pause_schedule_by(&Actor::program(), schedule).await
+    }
 
     /// Stops a schedule from firing. False when it was paused before, or there is none.
-    async fn pause_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError>;
+    async fn pause_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<bool, StoreError>;
+
+    /// [`resume_schedule_by`](Store::resume_schedule_by) the application itself.
+    async fn resume_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        self.resume_schedule_by(&Actor::program(), schedule).await
+    }
 
     /// Lets a schedule go on with its first fire after now; what fell into the pause is not made up for. False when it was
     /// not paused, or there is none.
-    async fn resume_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError>;
+    async fn resume_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<bool, StoreError>;
+
+    /// [`run_schedule_by`](Store::run_schedule_by) the application itself.
+    async fn run_schedule(&self, schedule: &ScheduleName) -> Result<Ran, StoreError> {
+        self.run_schedule_by(&Actor::program(), schedule).await
+    }
 
     /// Enqueues the task of a schedule now, paused or not. Its next fire stays where it is.
-    async fn run_schedule(&self, schedule: &ScheduleName) -> Result<Ran, StoreError>;
+    async fn run_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<Ran, StoreError>;
 
     /// A schedule as it is now; `None` when there is none.
     async fn schedule(&self, schedule: &ScheduleName) -> Result<Option<ScheduleView>, StoreError>;

@@ -19,6 +19,7 @@ create table change (
     queue    text collate "C" not null,
     task_ids bigint[]    not null,
     kinds    text[] collate "C" not null,
+    deleted  boolean     not null default false,  -- from that state, by an operator
     primary key (tx, seq)
 ) with (autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off);
 

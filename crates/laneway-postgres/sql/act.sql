@@ -94,35 +94,40 @@ declare
     v_task  task;
     v_later later;
     v_state text;
+    v_queue text;
+    v_kind  text;
 begin
     perform from task t where t.id = p_task for update skip locked;
     if found then
         delete from task t where t.id = p_task returning t.* into v_task;
-        was := '"pending"';
         perform release_keys(array[p_task], array[v_task.queue], array[v_task.kind], array[v_task.extra], false);
+        select 'pending', v_task.queue, v_task.kind into v_state, v_queue, v_kind;
     else
         perform from later l where l.id = p_task for update skip locked;
         if found then
             delete from later l where l.id = p_task returning l.* into v_later;
-            was := '"later"';
             perform release_keys(array[p_task], array[v_later.queue], array[v_later.kind], array[v_later.extra], false);
+            select 'later', v_later.queue, v_later.kind into v_state, v_queue, v_kind;
         else
-            select e.state into v_state from ended e where e.id = p_task for update skip locked;
+            select e.state, e.queue, e.kind into v_state, v_queue, v_kind from ended e where e.id = p_task for update skip locked;
             if not found then
                 result := why_not(p_task, 'busy');
                 result := case when result = 'ended_completed' then 'plain' when result like 'ended%' then 'busy' else result end;
                 return;
             end if;
             delete from ended e where e.id = p_task;
-            was := to_jsonb(v_state);
         end if;
     end if;
     delete from body b where b.task_id = p_task;
     delete from failure f where f.task_id = p_task;
+    if is_watched() then
+        perform announce_deleted(v_state, v_queue, p_task, v_kind);
+    end if;
     if v_later.holds_turn then
         perform join_lines(array[v_later.queue], array[v_later.lane], array[v_later.priority]);
         perform hint(array[v_later.queue]);
     end if;
+    was := to_jsonb(v_state);
     result := 'done';
 end $$;
 
@@ -160,6 +165,9 @@ begin
         v_later.due_at := p_due;
         delete from later l where l.id = p_task;
         insert into later select v_later.*;
+    end if;
+    if is_watched() then
+        perform announce_written(array[p_task]);
     end if;
     perform hint(array[coalesce(v_task.queue, v_later.queue)]);
     result := 'done';

@@ -23,6 +23,13 @@ begin
     insert into change (at, state, queue, task_ids, kinds) values (clock(), p_state, p_queue, p_tasks, p_kinds);
 end $$;
 
+-- A task that an operator has deleted, and the state in which it was.
+create or replace function announce_deleted(p_state text, p_queue text, p_task bigint, p_kind text) returns void
+language plpgsql as $$
+begin
+    insert into change (at, state, queue, task_ids, kinds, deleted) values (clock(), p_state, p_queue, array[p_task], array[p_kind], true);
+end $$;
+
 -- Tasks that were just written to `task` or `later`.
 create or replace function announce_written(p_tasks bigint[]) returns void
 language plpgsql as $$
@@ -67,7 +74,7 @@ end $$;
 -- The changes behind (p_tx, p_seq), at most p_max rows, and a last row without tasks: the place to go on from, and whether
 -- changes may have been missed.
 create or replace function read_changes(p_watcher uuid, p_tx bigint, p_seq bigint, p_max int)
-returns table (tx bigint, seq bigint, at timestamptz, state text, queue text, task_ids bigint[], kinds text[], gap boolean)
+returns table (tx bigint, seq bigint, at timestamptz, state text, queue text, task_ids bigint[], kinds text[], deleted boolean, gap boolean)
 language plpgsql
 set search_path from current
 set plan_cache_mode = force_generic_plan
@@ -86,7 +93,7 @@ begin
     v_alive := found;
     v_end := pg_snapshot_xmin(pg_current_snapshot());
     return query
-        select c.tx::text::bigint, c.seq, c.at, c.state, c.queue, c.task_ids, c.kinds, false
+        select c.tx::text::bigint, c.seq, c.at, c.state, c.queue, c.task_ids, c.kinds, c.deleted, false
         from change c
         where (c.tx, c.seq) > (p_tx::text::xid8, p_seq)
           and c.tx < v_end

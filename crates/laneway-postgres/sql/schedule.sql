@@ -56,14 +56,27 @@ begin
     perform hint(array(select distinct s.queue from sleeper s where s.idle_until > p_at));
 end $$;
 
+-- A schedule as the audit shows it.
+create or replace function schedule_shown(p_name text) returns jsonb
+language sql as $$
+    select jsonb_strip_nulls(jsonb_build_object('cron', s.cron, 'zone', s.zone, 'every_ms', s.every_us / 1000, 'missed', s.missed, 'missed_cap', s.missed_cap,
+        'overlap', case when s.skip_open then 'skip_while_open' else 'allow' end, 'paused', s.paused_at is not null))
+        || jsonb_build_object('task', s.task::jsonb)
+    from schedule s
+    where s.name = p_name
+$$;
+
 -- Makes a schedule, or changes the one that was seen: p_seen is its revision, null for none, p_seen_fire its next fire.
 create or replace function put_schedule(
-    p_name text, p_seen bigint, p_seen_fire timestamptz, p_cron text, p_zone text, p_every_us bigint, p_anchor_at timestamptz, p_missed text,
+    p_who text, p_reason text, p_name text, p_seen bigint, p_seen_fire timestamptz, p_cron text, p_zone text, p_every_us bigint, p_anchor_at timestamptz, p_missed text,
     p_missed_cap int, p_skip_open boolean, p_task text, p_next timestamptz
 ) returns boolean
 language plpgsql
 set search_path from current
 as $$
+declare
+    v_before jsonb := schedule_shown(p_name);
+    v_after  jsonb;
 begin
     if p_seen is null then
         insert into schedule (name, revision, cron, zone, every_us, anchor_at, missed, missed_cap, skip_open, next_fire_at, task)
@@ -88,20 +101,32 @@ begin
     if not found then
         return false;
     end if;
+    v_after := schedule_shown(p_name);
+    if v_after is distinct from v_before then
+        perform record_audit(p_who, p_reason, 'put_schedule', 'schedule ' || p_name, '{}', v_before, v_after);
+    end if;
     perform hint_fire(p_next);
     return true;
 end $$;
 
-create or replace function remove_schedule(p_name text) returns boolean
+create or replace function remove_schedule(p_who text, p_reason text, p_name text) returns boolean
 language plpgsql
 set search_path from current
 as $$
+declare
+    v_before jsonb;
 begin
+    perform from schedule s where s.name = p_name for update;
+    v_before := schedule_shown(p_name);
     delete from schedule s where s.name = p_name;
-    return found;
+    if not found then
+        return false;
+    end if;
+    perform record_audit(p_who, p_reason, 'remove_schedule', 'schedule ' || p_name, '{}', v_before, null);
+    return true;
 end $$;
 
-create or replace function pause_schedule(p_name text) returns boolean
+create or replace function pause_schedule(p_who text, p_reason text, p_name text) returns boolean
 language plpgsql
 set search_path from current
 as $$
@@ -112,10 +137,14 @@ begin
         next_fire_at = null
     where s.name = p_name
       and s.paused_at is null;
-    return found;
+    if not found then
+        return false;
+    end if;
+    perform record_audit(p_who, p_reason, 'pause_schedule', 'schedule ' || p_name, '{}', '{"paused": false}', '{"paused": true}');
+    return true;
 end $$;
 
-create or replace function resume_schedule(p_name text, p_seen bigint, p_next timestamptz) returns boolean
+create or replace function resume_schedule(p_who text, p_reason text, p_name text, p_seen bigint, p_next timestamptz) returns boolean
 language plpgsql
 set search_path from current
 as $$
@@ -130,6 +159,7 @@ begin
     if not found then
         return false;
     end if;
+    perform record_audit(p_who, p_reason, 'resume_schedule', 'schedule ' || p_name, '{}', '{"paused": true}', '{"paused": false}');
     perform hint_fire(p_next);
     return true;
 end $$;
@@ -186,7 +216,7 @@ end $$;
 -- Enqueues the task of a schedule that was seen, and leaves its next fire alone.
 -- `ran`; `open` with the task that is open or holds the key; or `lost` when it was changed or removed meanwhile.
 create or replace function run_schedule(
-    p_name text, p_seen bigint, p_kinds text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_max_attempts smallint[],
+    p_who text, p_reason text, p_name text, p_seen bigint, p_kinds text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_max_attempts smallint[],
     p_lanes text[], p_lane_limits int[], p_delays_ms bigint[], p_dues timestamptz[], p_extras text[],
     p_keys text[], p_scopes text[], p_windows_ms bigint[], p_conflicts text[], p_hashes bigint[], p_bytes_max int, p_wait_ms int,
     out verdict text, out task bigint
@@ -212,5 +242,6 @@ begin
         p_keys, p_scopes, p_windows_ms, p_conflicts, p_hashes, p_bytes_max, p_wait_ms) k;
     if verdict = 'ran' then
         update schedule s set last_task = run_schedule.task where s.name = p_name;
+        perform record_audit(p_who, p_reason, 'run_schedule', 'schedule ' || p_name, array[task], null, null);
     end if;
 end $$;

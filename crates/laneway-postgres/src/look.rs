@@ -158,6 +158,7 @@ pub(crate) fn changes(rows: &[Row]) -> Changes {
             at: row.get("at"),
             queue: stored_name(row.get("queue")),
             state: state(row.get("state")),
+            deleted: row.get("deleted"),
             tasks,
         }
     });

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_core::{
-    Fired, Missed, NewTask, Overlap, Ran, Rule, Schedule, ScheduleName, ScheduleView, StoreError, TaskId,
+    Actor, Fired, Missed, NewTask, Overlap, Ran, Rule, Schedule, ScheduleName, ScheduleView, StoreError,
+    TaskId,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -116,7 +117,11 @@ fn stuck(name: ScheduleName, error: &impl std::error::Error, fired: &mut Fired) 
     fired.stuck.push(name);
 }
 
-pub(crate) async fn put(store: &PostgresStore, schedule: Schedule) -> Result<ScheduleView, StoreError> {
+pub(crate) async fn put(
+    store: &PostgresStore,
+    actor: &Actor,
+    schedule: Schedule,
+) -> Result<ScheduleView, StoreError> {
     schedule.check(&store.limits)?;
     let schedule = schedule.stored();
     for _ in 0..TRIES {
@@ -124,7 +129,7 @@ pub(crate) async fn put(store: &PostgresStore, schedule: Schedule) -> Result<Sch
         let revision = seen.as_ref().map(|seen| seen.revision);
         let seen_fire = seen.as_ref().and_then(|seen| seen.view.next_fire_at);
         let view = ScheduleView::put(seen.map(|seen| seen.view), schedule.clone(), now)?;
-        if write(store, &view, revision, seen_fire).await? {
+        if write(store, actor, &view, revision, seen_fire).await? {
             return Ok(view);
         }
     }
@@ -133,6 +138,7 @@ pub(crate) async fn put(store: &PostgresStore, schedule: Schedule) -> Result<Sch
 
 async fn write(
     store: &PostgresStore,
+    actor: &Actor,
     view: &ScheduleView,
     revision: Option<i64>,
     seen_fire: Option<Timestamp>,
@@ -148,7 +154,7 @@ async fn write(
         .map_err(|error| StoreError::Unexpected { doing: "put a schedule", source: error.into() })?;
     let call = "put_schedule(p_name => $1, p_seen => $2, p_seen_fire => $3, p_cron => $4, p_zone => $5, \
                 p_every_us => $6, p_anchor_at => $7, p_missed => $8, p_missed_cap => $9, p_skip_open => $10, \
-                p_task => $11, p_next => $12)";
+                p_task => $11, p_next => $12, p_who => $13, p_reason => $14)";
     let parameters: &[Parameter<'_>] = &[
         (&schedule.name.as_str(), Type::TEXT),
         (&revision, Type::INT8),
@@ -162,20 +168,45 @@ async fn write(
         (&(schedule.overlap == Overlap::SkipWhileOpen), Type::BOOL),
         (&task, Type::TEXT),
         (&view.next_fire_at, Type::TIMESTAMPTZ),
+        (&actor.who.as_str(), Type::TEXT),
+        (&actor.reason, Type::TEXT),
     ];
     Ok(store.call("put a schedule", call, parameters).await?[0].get(0))
 }
 
-pub(crate) async fn resume(store: &PostgresStore, name: &ScheduleName) -> Result<bool, StoreError> {
+/// Removes or pauses a schedule, by the function of that name.
+pub(crate) async fn change(
+    store: &PostgresStore,
+    actor: &Actor,
+    doing: &'static str,
+    function: &str,
+    name: &ScheduleName,
+) -> Result<bool, StoreError> {
+    let call = format!("{function}(p_who => $1, p_reason => $2, p_name => $3)");
+    let parameters: &[Parameter<'_>] =
+        &[(&actor.who.as_str(), Type::TEXT), (&actor.reason, Type::TEXT), (&name.as_str(), Type::TEXT)];
+    Ok(store.call(doing, &call, parameters).await?[0].get(0))
+}
+
+pub(crate) async fn resume(
+    store: &PostgresStore,
+    actor: &Actor,
+    name: &ScheduleName,
+) -> Result<bool, StoreError> {
     for _ in 0..TRIES {
         let (Some(seen), now) = see(store, name).await? else { return Ok(false) };
         if seen.view.paused_at.is_none() {
             return Ok(false);
         }
         let next = seen.view.next_after(now)?;
-        let call = "resume_schedule(p_name => $1, p_seen => $2, p_next => $3)";
-        let parameters: &[Parameter<'_>] =
-            &[(&name.as_str(), Type::TEXT), (&seen.revision, Type::INT8), (&next, Type::TIMESTAMPTZ)];
+        let call = "resume_schedule(p_who => $1, p_reason => $2, p_name => $3, p_seen => $4, p_next => $5)";
+        let parameters: &[Parameter<'_>] = &[
+            (&actor.who.as_str(), Type::TEXT),
+            (&actor.reason, Type::TEXT),
+            (&name.as_str(), Type::TEXT),
+            (&seen.revision, Type::INT8),
+            (&next, Type::TIMESTAMPTZ),
+        ];
         if store.call("resume a schedule", call, parameters).await?[0].get(0) {
             return Ok(true);
         }
@@ -183,19 +214,28 @@ pub(crate) async fn resume(store: &PostgresStore, name: &ScheduleName) -> Result
     Err(busy(name))
 }
 
-pub(crate) async fn run(store: &PostgresStore, name: &ScheduleName) -> Result<Ran, StoreError> {
+pub(crate) async fn run(
+    store: &PostgresStore,
+    actor: &Actor,
+    name: &ScheduleName,
+) -> Result<Ran, StoreError> {
     for _ in 0..TRIES {
         let (Some(seen), _) = see(store, name).await? else { return Ok(Ran::NotFound) };
         let task = [seen.view.task(None)];
         let (columns, keys) = (Columns::of(&task), KeyColumns::of(&task, &store.limits, Some(WAIT_MS)));
         let call = format!(
-            "run_schedule({}, {}, p_name => $18, p_seen => $19)",
+            "run_schedule({}, {}, p_name => $18, p_seen => $19, p_who => $20, p_reason => $21)",
             Columns::ARGUMENTS,
             KeyColumns::ARGUMENTS
         );
         let mut parameters = [&columns.parameters()[..], &keys.parameters()].concat();
-        let text = name.as_str();
-        parameters.extend::<[Parameter<'_>; 2]>([(&text, Type::TEXT), (&seen.revision, Type::INT8)]);
+        let (text, who) = (name.as_str(), actor.who.as_str());
+        parameters.extend::<[Parameter<'_>; 4]>([
+            (&text, Type::TEXT),
+            (&seen.revision, Type::INT8),
+            (&who, Type::TEXT),
+            (&actor.reason, Type::TEXT),
+        ]);
         let rows = store.call("run a schedule", &call, &parameters).await?;
         let task = rows[0].get::<_, Option<i64>>("task").map(TaskId);
         match (rows[0].get("verdict"), task) {

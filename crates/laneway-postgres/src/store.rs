@@ -619,26 +619,24 @@ impl Store for PostgresStore {
         schedule::fire_due(self).await
     }
 
-    async fn put_schedule(&self, schedule: Schedule) -> Result<ScheduleView, StoreError> {
-        schedule::put(self, schedule).await
+    async fn put_schedule_by(&self, actor: &Actor, schedule: Schedule) -> Result<ScheduleView, StoreError> {
+        schedule::put(self, actor, schedule).await
     }
 
-    async fn remove_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
-        let parameters: &[Parameter<'_>] = &[(&schedule.as_str(), Type::TEXT)];
-        Ok(self.call("remove a schedule", "remove_schedule(p_name => $1)", parameters).await?[0].get(0))
+    async fn remove_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        schedule::change(self, actor, "remove a schedule", "remove_schedule", schedule).await
     }
 
-    async fn pause_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
-        let parameters: &[Parameter<'_>] = &[(&schedule.as_str(), Type::TEXT)];
-        Ok(self.call("pause a schedule", "pause_schedule(p_name => $1)", parameters).await?[0].get(0))
+    async fn pause_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        schedule::change(self, actor, "pause a schedule", "pause_schedule", schedule).await
     }
 
-    async fn resume_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
-        schedule::resume(self, schedule).await
+    async fn resume_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        schedule::resume(self, actor, schedule).await
     }
 
-    async fn run_schedule(&self, schedule: &ScheduleName) -> Result<Ran, StoreError> {
-        schedule::run(self, schedule).await
+    async fn run_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<Ran, StoreError> {
+        schedule::run(self, actor, schedule).await
     }
 
     async fn schedule(&self, schedule: &ScheduleName) -> Result<Option<ScheduleView>, StoreError> {

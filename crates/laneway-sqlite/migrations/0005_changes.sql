@@ -12,6 +12,7 @@ create table change (
     at integer not null,
     queue integer not null,
     state text not null,
+    deleted integer not null check (deleted in (0, 1)),            -- 1: from that state, by an operator
     tasks text not null                      -- a JSON array of ids and kinds
 ) strict;
 

@@ -77,8 +77,9 @@ const PUT_OFF: &str = concat!(
     " from task where id = ?1"
 );
 
-const LANE_OF_TASK: &str = "select queue, lane from task where id = ?1";
-const LANE_OF_LATER: &str = "select lane, holds_turn from later where id = ?1";
+const LANE_OF_TASK: &str = "select queue, lane, kind from task where id = ?1";
+const LANE_OF_LATER: &str = "select queue, lane, kind, holds_turn from later where id = ?1";
+const KIND_OF_ENDED: &str = "select queue, kind from ended where id = ?1";
 const SET_DUE: &str = "update later set due_at = ?2 where id = ?1";
 const SET_PRIORITY_OF_TASK: &str = "update task set priority = ?2 where id = ?1";
 const SET_PRIORITY_OF_LATER: &str = "update later set priority = ?2 where id = ?1";
@@ -223,15 +224,18 @@ fn snooze(step: &mut Step<'_>, id: i64, place: &Place, due_at: i64) -> rusqlite:
     let shown = |micros| row::timestamp(micros).map(|at| json!(at));
     let was = match place {
         Place::Task { .. } => {
-            let lane = step.db.first(LANE_OF_TASK, [id], |row| row.get(1))?.unwrap_or(0);
+            let (queue, lane, kind) = of_task(step, id)?;
             step.db.run(PUT_OFF, [id, due_at])?;
             step.db.run("delete from task where id = ?1", [id])?;
+            step.feed.entered(queue, State::Later, id, &kind);
             leave_lane(step, lane, id)?;
             json!("pending")
         }
         Place::Later { due_at: old, .. } if *old == due_at => return Ok(Did::skipped(Skip::Unchanged)),
         Place::Later { due_at: old, .. } => {
+            let (queue, _, kind, _) = of_later(step, id)?;
             step.db.run(SET_DUE, [id, due_at])?;
+            step.feed.entered(queue, State::Later, id, &kind);
             shown(*old)?
         }
         place => return Ok(skip_unless_waiting(place)),
@@ -244,31 +248,35 @@ fn snooze(step: &mut Step<'_>, id: i64, place: &Place, due_at: i64) -> rusqlite:
 fn delete(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<Did> {
     let was = match place {
         Place::Task { .. } => {
-            let lane = step.db.first(LANE_OF_TASK, [id], |row| row.get(1))?.unwrap_or(0);
+            let (queue, lane, kind) = of_task(step, id)?;
+            step.feed.deleted(queue, State::Pending, id, &kind);
             unique::release_ended(step, id)?;
             end::leave(step, Table::Task, id)?;
             leave_lane(step, lane, id)?;
-            "pending"
+            State::Pending
         }
         Place::Later { .. } => {
-            let lane = step.db.first(LANE_OF_LATER, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let (queue, lane, kind, holds_turn) = of_later(step, id)?;
+            step.feed.deleted(queue, State::Later, id, &kind);
             unique::release_ended(step, id)?;
             end::leave(step, Table::Later, id)?;
-            if let Some((lane, true)) = lane
-                && turn::release(step, lane)?
-            {
+            if holds_turn && turn::release(step, lane)? {
                 line::refresh(step, lane)?;
             }
-            "later"
+            State::Later
         }
         Place::Leased => return Ok(Did::skipped(Skip::Running)),
         Place::Ended { is_plain: true, .. } => return Ok(Did::skipped(Skip::Plain)),
         Place::Ended { state, .. } => {
+            let found =
+                step.db.first(KIND_OF_ENDED, [id], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+            let (queue, kind) = found.expect("just found");
+            step.feed.deleted(queue, *state, id, &kind);
             step.db.run(DELETE_ENDED, [id])?;
-            state.as_str()
+            *state
         }
     };
-    Ok(Did::done(was, Value::Null))
+    Ok(Did::done(was.as_str(), Value::Null))
 }
 
 fn set_priority(step: &mut Step<'_>, id: i64, place: &Place, priority: i64) -> rusqlite::Result<Did> {
@@ -277,8 +285,7 @@ fn set_priority(step: &mut Step<'_>, id: i64, place: &Place, priority: i64) -> r
             return Ok(Did::skipped(Skip::Unchanged));
         }
         Place::Task { priority: was } => {
-            let found = step.db.first(LANE_OF_TASK, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            let (queue, lane): (i64, i64) = found.expect("just found");
+            let (queue, lane, _) = of_task(step, id)?;
             step.db.run(SET_PRIORITY_OF_TASK, [id, priority])?;
             step.news.runnable(queue);
             if lane != 0 {
@@ -300,6 +307,18 @@ fn skip_unless_waiting(place: &Place) -> Did {
         Place::Ended { state, .. } => Skip::Ended(*state),
         _ => Skip::Running,
     })
+}
+
+/// Queue, lane and kind of a task that was just found to be runnable.
+fn of_task(step: &Step<'_>, id: i64) -> rusqlite::Result<(i64, i64, String)> {
+    let found = step.db.first(LANE_OF_TASK, [id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    found.ok_or(rusqlite::Error::QueryReturnedNoRows)
+}
+
+/// Queue, lane and kind of a task that was just found in `later`, and whether it holds a turn.
+fn of_later(step: &Step<'_>, id: i64) -> rusqlite::Result<(i64, i64, String, bool)> {
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    step.db.first(LANE_OF_LATER, [id], read)?.ok_or(rusqlite::Error::QueryReturnedNoRows)
 }
 
 /// A task that was runnable has left its lane.

@@ -22,7 +22,8 @@ const KEPT: Duration = Duration::from_secs(15 * 60);
 const TRIMMED_MAX: i64 = 10_000;
 
 const IS_WATCHED: &str = "select 1 from watcher where until > ?1 limit 1";
-const INSERT_CHANGE: &str = "insert into change (at, queue, state, tasks) values (?1, ?2, ?3, ?4)";
+const INSERT_CHANGE: &str =
+    "insert into change (at, queue, state, deleted, tasks) values (?1, ?2, ?3, ?4, ?5)";
 const INSERT_WATCHER: &str = "insert into watcher (id, keep_us, until) values (?1, ?2, ?3)";
 const RENEW: &str = "update watcher set until = ?2 + keep_us where id = ?1 and until > ?2";
 const LAST: &str = "select seq from sqlite_sequence where name = 'change'";
@@ -33,6 +34,7 @@ select seq,
        at,
        (select name from queue where queue.id = change.queue),
        state,
+       deleted,
        tasks
 from change
 where seq > ?1
@@ -54,10 +56,11 @@ pub(crate) struct Feed {
     entered: Vec<Entered>,
 }
 
-/// Tasks of one queue that entered a state together.
+/// Tasks of one queue that entered a state together, or were deleted from it.
 struct Entered {
     queue: i64,
     state: State,
+    deleted: bool,
     tasks: Vec<(TaskId, String)>,
 }
 
@@ -75,21 +78,32 @@ impl Feed {
 
     /// A task has entered a state.
     pub(crate) fn entered(&mut self, queue: i64, state: State, task: i64, kind: &str) {
+        self.tell(queue, state, false, task, kind);
+    }
+
+    /// A task was deleted from a state.
+    pub(crate) fn deleted(&mut self, queue: i64, state: State, task: i64, kind: &str) {
+        self.tell(queue, state, true, task, kind);
+    }
+
+    fn tell(&mut self, queue: i64, state: State, deleted: bool, task: i64, kind: &str) {
         if !self.is_watched {
             return;
         }
         let task = (TaskId(task), kind.to_owned());
         match self.entered.last_mut() {
-            Some(last) if (last.queue, last.state) == (queue, state) => last.tasks.push(task),
-            _ => self.entered.push(Entered { queue, state, tasks: vec![task] }),
+            Some(last) if (last.queue, last.state, last.deleted) == (queue, state, deleted) => {
+                last.tasks.push(task)
+            }
+            _ => self.entered.push(Entered { queue, state, deleted, tasks: vec![task] }),
         }
     }
 
     /// Writes what a command has told, as part of it.
     pub(crate) fn write(&self, db: &Connection, now: i64) -> rusqlite::Result<()> {
-        for Entered { queue, state, tasks } in &self.entered {
+        for Entered { queue, state, deleted, tasks } in &self.entered {
             let tasks = serde_json::to_string(tasks).expect("ids and names can be encoded");
-            db.run(INSERT_CHANGE, params![now, queue, state.as_str(), tasks])?;
+            db.run(INSERT_CHANGE, params![now, queue, state.as_str(), deleted, tasks])?;
         }
         Ok(())
     }
@@ -120,11 +134,12 @@ pub(crate) fn read(db: &Connection, after: Position, max: u32, is_alive: bool) -
         position.seq = row::count(row, 0)?;
         let state: String = row.get(3)?;
         let tasks: Vec<(TaskId, Kind)> =
-            serde_json::from_str(row.get_ref(4)?.as_str()?).map_err(unreadable)?;
+            serde_json::from_str(row.get_ref(5)?.as_str()?).map_err(unreadable)?;
         Ok(Change {
             at: row::timestamp(row.get(1)?)?,
             queue: row::queue_name(row.get(2)?)?,
             state: state.parse().map_err(unreadable)?,
+            deleted: row.get(4)?,
             tasks,
         })
     })?;

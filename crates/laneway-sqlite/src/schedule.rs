@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
+use serde_json::{Map, Value, json};
 
 use laneway_core::{
-    Fired, InvalidInput, Limits, Missed, Overlap, Ran, Rule, Schedule, ScheduleName, ScheduleView,
+    Actor, Fired, InvalidInput, Limits, Missed, Overlap, Ran, Rule, Schedule, ScheduleName, ScheduleView,
     StoreError, TaskId,
 };
 
+use crate::audit::{self, Record};
 use crate::clock::micros;
 use crate::enqueue;
 use crate::error::{refusal_in, refused, unreadable};
@@ -129,14 +131,60 @@ fn fire(
 }
 
 /// Makes or changes a schedule, whose content was checked.
-pub(crate) fn put(step: &mut Step<'_>, schedule: Schedule) -> rusqlite::Result<ScheduleView> {
+pub(crate) fn put(step: &mut Step<'_>, actor: &Actor, schedule: Schedule) -> rusqlite::Result<ScheduleView> {
     let seen = get(step.db, &schedule.name, step.now)?;
+    let before = seen.as_ref().map(shown);
     let view = ScheduleView::put(seen, schedule.stored(), row::timestamp(step.now)?).map_err(invalid)?;
     write(step, &view)?;
+    let after = Some(shown(&view));
+    if before != after {
+        record(step, actor, "put_schedule", &view.schedule.name, &[], before, after)?;
+    }
     if let Some(next) = view.next_fire_at {
         step.news.due(next.as_microsecond());
     }
     Ok(view)
+}
+
+/// A schedule as the audit shows it.
+fn shown(view: &ScheduleView) -> Value {
+    let Schedule { rule, task, missed, overlap, .. } = &view.schedule;
+    let mut shown = Map::new();
+    let mut show = |name: &str, value: Value| shown.insert(name.to_owned(), value);
+    match rule {
+        Rule::Cron { expression, zone } => {
+            show("cron", json!(expression));
+            show("zone", json!(zone));
+        }
+        Rule::Every(interval) => {
+            show("every_ms", json!(interval.as_millis() as u64));
+        }
+    }
+    match missed {
+        Missed::Skip => show("missed", json!("skip")),
+        Missed::Once => show("missed", json!("once")),
+        Missed::All { cap } => {
+            show("missed_cap", json!(cap));
+            show("missed", json!("all"))
+        }
+    };
+    show("overlap", json!(overlap));
+    show("paused", json!(view.paused_at.is_some()));
+    show("task", json!(task));
+    Value::Object(shown)
+}
+
+fn record(
+    step: &Step<'_>,
+    actor: &Actor,
+    action: &str,
+    name: &ScheduleName,
+    tasks: &[i64],
+    before: Option<Value>,
+    after: Option<Value>,
+) -> rusqlite::Result<()> {
+    let subject = format!("schedule {name}");
+    audit::record(step, actor, Record { action, subject, tasks, before, after })
 }
 
 fn invalid(input: InvalidInput) -> rusqlite::Error {
@@ -176,27 +224,42 @@ fn write(step: &Step<'_>, view: &ScheduleView) -> rusqlite::Result<usize> {
 }
 
 /// Removes a schedule. False when there is none.
-pub(crate) fn remove(step: &Step<'_>, name: &ScheduleName) -> rusqlite::Result<bool> {
-    Ok(step.db.run(REMOVE, [name.as_str()])? > 0)
+pub(crate) fn remove(step: &Step<'_>, actor: &Actor, name: &ScheduleName) -> rusqlite::Result<bool> {
+    let Some(view) = get(step.db, name, step.now)? else { return Ok(false) };
+    step.db.run(REMOVE, [name.as_str()])?;
+    record(step, actor, "remove_schedule", name, &[], Some(shown(&view)), None)?;
+    Ok(true)
 }
 
 /// Stops a schedule. False when it was paused before, or there is none.
-pub(crate) fn pause(step: &Step<'_>, name: &ScheduleName) -> rusqlite::Result<bool> {
-    Ok(step.db.run(PAUSE, params![name.as_str(), step.now])? > 0)
+pub(crate) fn pause(step: &Step<'_>, actor: &Actor, name: &ScheduleName) -> rusqlite::Result<bool> {
+    let is_new = step.db.run(PAUSE, params![name.as_str(), step.now])? > 0;
+    if is_new {
+        let (before, after) = (Some(json!({"paused": false})), Some(json!({"paused": true})));
+        record(step, actor, "pause_schedule", name, &[], before, after)?;
+    }
+    Ok(is_new)
 }
 
 /// Lets a schedule go on. False when it was not paused, or there is none.
-pub(crate) fn resume(step: &mut Step<'_>, name: &ScheduleName) -> rusqlite::Result<bool> {
+pub(crate) fn resume(step: &mut Step<'_>, actor: &Actor, name: &ScheduleName) -> rusqlite::Result<bool> {
     let seen = get(step.db, name, step.now)?;
     let Some(view) = seen.filter(|view| view.paused_at.is_some()) else { return Ok(false) };
     let next = view.next_after(row::timestamp(step.now)?).map_err(invalid)?.as_microsecond();
     step.db.run(RESUME, params![name.as_str(), next])?;
+    let (before, after) = (Some(json!({"paused": true})), Some(json!({"paused": false})));
+    record(step, actor, "resume_schedule", name, &[], before, after)?;
     step.news.due(next);
     Ok(true)
 }
 
 /// Enqueues the task of a schedule and leaves its next fire alone.
-pub(crate) fn run(step: &mut Step<'_>, limits: &Limits, name: &ScheduleName) -> rusqlite::Result<Ran> {
+pub(crate) fn run(
+    step: &mut Step<'_>,
+    actor: &Actor,
+    limits: &Limits,
+    name: &ScheduleName,
+) -> rusqlite::Result<Ran> {
     let Some(view) = get(step.db, name, step.now)? else { return Ok(Ran::NotFound) };
     if let Some(open) = open_task(step.db, &view)? {
         return Ok(Ran::Open(open));
@@ -213,6 +276,7 @@ pub(crate) fn run(step: &mut Step<'_>, limits: &Limits, name: &ScheduleName) -> 
         return Ok(Ran::Open(answer.id));
     }
     step.db.run(SET_LAST_TASK, params![name.as_str(), answer.id.0])?;
+    record(step, actor, "run_schedule", name, &[answer.id.0], None, None)?;
     Ok(Ran::Enqueued(answer.id))
 }
 

@@ -383,29 +383,30 @@ impl Store for SqliteStore {
         self.writer.write("fire schedules", move |step| schedule::fire_due(step, &limits)).await
     }
 
-    async fn put_schedule(&self, schedule: Schedule) -> Result<ScheduleView, StoreError> {
+    async fn put_schedule_by(&self, actor: &Actor, schedule: Schedule) -> Result<ScheduleView, StoreError> {
         schedule.check(&self.limits)?;
-        self.writer.write("put a schedule", move |step| schedule::put(step, schedule)).await
+        let actor = actor.clone();
+        self.writer.write("put a schedule", move |step| schedule::put(step, &actor, schedule)).await
     }
 
-    async fn remove_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
-        let name = schedule.clone();
-        self.writer.write("remove a schedule", move |step| schedule::remove(step, &name)).await
+    async fn remove_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        let (actor, name) = (actor.clone(), schedule.clone());
+        self.writer.write("remove a schedule", move |step| schedule::remove(step, &actor, &name)).await
     }
 
-    async fn pause_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
-        let name = schedule.clone();
-        self.writer.write("pause a schedule", move |step| schedule::pause(step, &name)).await
+    async fn pause_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        let (actor, name) = (actor.clone(), schedule.clone());
+        self.writer.write("pause a schedule", move |step| schedule::pause(step, &actor, &name)).await
     }
 
-    async fn resume_schedule(&self, schedule: &ScheduleName) -> Result<bool, StoreError> {
-        let name = schedule.clone();
-        self.writer.write("resume a schedule", move |step| schedule::resume(step, &name)).await
+    async fn resume_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<bool, StoreError> {
+        let (actor, name) = (actor.clone(), schedule.clone());
+        self.writer.write("resume a schedule", move |step| schedule::resume(step, &actor, &name)).await
     }
 
-    async fn run_schedule(&self, schedule: &ScheduleName) -> Result<Ran, StoreError> {
-        let (limits, name) = (self.limits, schedule.clone());
-        self.writer.write("run a schedule", move |step| schedule::run(step, &limits, &name)).await
+    async fn run_schedule_by(&self, actor: &Actor, schedule: &ScheduleName) -> Result<Ran, StoreError> {
+        let (limits, actor, name) = (self.limits, actor.clone(), schedule.clone());
+        self.writer.write("run a schedule", move |step| schedule::run(step, &actor, &limits, &name)).await
     }
 
     async fn schedule(&self, schedule: &ScheduleName) -> Result<Option<ScheduleView>, StoreError> {

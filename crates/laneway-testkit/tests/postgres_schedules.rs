@@ -197,7 +197,7 @@ async fn a_change_of_rule_that_was_computed_before_a_fire_is_not_written_after_i
 
     // Its new next fire is the very time that was just dealt with.
     let put = format!(
-        "select laneway.put_schedule('s', {revision}, '{next}', null, null, 2000000000, '{next}', 'once', null, false, \
+        "select laneway.put_schedule('ann', null, 's', {revision}, '{next}', null, null, 2000000000, '{next}', 'once', null, false, \
          '{{\"kind\": \"work\"}}', '{next}')"
     );
     let written: bool = race.begin().await.query_one(&put, &[]).await.unwrap().get(0);

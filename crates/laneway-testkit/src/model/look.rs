@@ -1,13 +1,17 @@
 //! Compares what a store shows with what the model expects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use laneway_core::{LaneLimit, QueueName, State, TaskId, TaskView};
+use laneway_core::{
+    Filter, LaneLimit, LaneListing, LaneOrder, Listing, Place as List, QueueName, Reason, State, TaskId,
+    TaskView,
+};
 
 use super::run::{same, told};
 use super::schedules;
+use super::script::{KINDS, QUEUES};
 use super::state::{Bound, Model, Place, Task, Told};
-use crate::store::TestStore;
+use crate::store::{TestStore, queue};
 
 /// Looks at the tasks that the last operation changed.
 pub(super) async fn compare_touched(store: &TestStore, model: &Model) -> Result<(), String> {
@@ -26,6 +30,8 @@ pub(super) async fn compare_everything(store: &TestStore, model: &Model) -> Resu
     }
     compare_counts(store, model).await?;
     compare_lanes(store, model).await?;
+    compare_lane_list(store, model).await?;
+    compare_filters(store, model).await?;
     schedules::compare(store, model).await?;
     let violations = told(store.verify().await)?;
     if violations.is_empty() { Ok(()) } else { Err(format!("verify: {}", violations.join("; "))) }
@@ -33,7 +39,90 @@ pub(super) async fn compare_everything(store: &TestStore, model: &Model) -> Resu
 
 async fn compare_task(store: &TestStore, model: &Model, id: TaskId) -> Result<(), String> {
     let Some(view) = told(store.get(id).await)? else { return Err(format!("task {id} is gone")) };
-    compare_view(model, &model.tasks[&id], &view).map_err(|problem| format!("task {id}: {problem}; {view:?}"))
+    compare_view(model, &model.tasks[&id], &view)
+        .map_err(|problem| format!("task {id}: {problem}; {view:?}"))?;
+    compare_why(store, model, &view).await.map_err(|problem| format!("why {id}: {problem}; {view:?}"))
+}
+
+/// Looks at the first reason, which follows from the state, and at the pauses.
+async fn compare_why(store: &TestStore, model: &Model, view: &TaskView) -> Result<(), String> {
+    let Some(why) = told(store.why(view.id).await)? else { return Err("is not known".into()) };
+    same("state", why.state, view.state)?;
+    let first = why.reasons.first();
+    let fits = match view.state {
+        State::Later => matches!(first, Some(Reason::Due { .. } | Reason::BackOff { .. })),
+        State::Leased => matches!(first, Some(Reason::Running { .. })) && why.reasons.len() == 1,
+        State::Pending => first.is_some(),
+        _ => matches!(first, Some(Reason::Ended { state, .. }) if *state == view.state),
+    };
+    if !fits {
+        return Err(format!("reasons {:?}", why.reasons));
+    }
+    if view.state != State::Pending {
+        return Ok(());
+    }
+    let has = |wanted: fn(&Reason) -> bool| why.reasons.iter().any(wanted);
+    same("queue paused", has(|it| matches!(it, Reason::QueuePaused(_))), model.paused.contains(&view.queue))?;
+    same(
+        "kind paused",
+        has(|it| matches!(it, Reason::KindPaused(_))),
+        model.paused_kinds.contains(&view.kind),
+    )?;
+    let alone = why.reasons.len() == 1;
+    same("claimable alone", has(|it| matches!(it, Reason::Claimable)) && !alone, false)
+}
+
+/// What filters find, over all lists together: an overdue task may be in one or the other.
+async fn compare_filters(store: &TestStore, model: &Model) -> Result<(), String> {
+    for (queue, kind) in QUEUES.iter().flat_map(|queue| KINDS.map(|kind| (queue, kind))) {
+        let mine = |task: &&Task| task.queue.as_str() == *queue && task.kind.as_str() == kind;
+        let expected = model.tasks.iter().filter(|(_, task)| mine(task)).map(|(id, _)| *id).collect();
+        let found = find(store, &format!("queue:{queue} kind:{kind}")).await?;
+        same(&format!("tasks of `{queue}` and `{kind}`"), found, expected)?;
+    }
+    for wanted in [State::Leased, State::Completed, State::Failed, State::Cancelled] {
+        let expected =
+            model.tasks.iter().filter(|(_, task)| state(task) == wanted).map(|(id, _)| *id).collect();
+        same(&format!("tasks that are {wanted}"), find(store, &format!("state:{wanted}")).await?, expected)?;
+    }
+    Ok(())
+}
+
+async fn find(store: &TestStore, filter: &str) -> Result<BTreeSet<TaskId>, String> {
+    let filter: Filter = filter.parse().map_err(|problem| format!("{problem}"))?;
+    let mut found = BTreeSet::new();
+    for place in [List::Pending, List::Later, List::Leased, List::Ended] {
+        let mut listing = Listing::of(place).filter(filter.clone()).limit(50);
+        loop {
+            let page = told(store.list(listing.clone()).await)?;
+            found.extend(page.tasks.iter().map(|task| task.id));
+            let Some(next) = page.next else { break };
+            listing = listing.after(next);
+        }
+    }
+    Ok(found)
+}
+
+/// Every lane with runnable tasks is listed, and as a look at it shows it.
+async fn compare_lane_list(store: &TestStore, model: &Model) -> Result<(), String> {
+    for name in QUEUES {
+        let listing = LaneListing::of(queue(name)).order(LaneOrder::Key);
+        let listed = told(store.lanes(listing).await)?.lanes;
+        for ((_, key), _) in model.lanes.iter().filter(|((queue, _), _)| queue.as_str() == name) {
+            let lane = told(store.lane(&queue(name), key).await)?;
+            let found = listed.iter().find(|listed| listed.key == *key);
+            if lane.is_some() {
+                same(&format!("lane `{key}` of `{name}` in the list"), found, lane.as_ref())?;
+            }
+            let waits = model.tasks.values().any(|task| {
+                task.queue.as_str() == name && task.lane.as_ref() == Some(key) && task.is_pending()
+            });
+            if waits && found.is_none() {
+                return Err(format!("lane `{key}` of `{name}` is not listed"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn compare_view(model: &Model, task: &Task, view: &TaskView) -> Result<(), String> {

@@ -12,6 +12,7 @@
 
 mod act;
 mod claim;
+mod feed;
 mod look;
 mod run;
 mod schedules;

@@ -10,6 +10,7 @@ use laneway_core::{
 };
 
 use super::claim::{Wish, judge};
+use super::feed::Feed;
 use super::script::{
     ClaimPick, KINDS, LANES, NewTaskPick, Op, OutcomePick, PAYLOADS, QUEUES, SLOTS, SettlePick,
 };
@@ -36,6 +37,7 @@ pub(super) struct Run {
     store: TestStore,
     model: Model,
     slots: Vec<Slot>,
+    feed: Feed,
     /// Takes up what was enqueued, and claims nothing.
     usher: Slot,
 }
@@ -68,7 +70,8 @@ impl Run {
     /// Runs a script on a fresh store.
     pub async fn replay(store: TestStore, ops: Vec<Op>) -> Result<(), Failure> {
         let slots = (0..SLOTS).map(|_| Slot::new()).collect();
-        let mut run = Self { store, model: Model::default(), slots, usher: Slot::new() };
+        let feed = Feed::begin(&store).await.map_err(|problem| Failure { step: 0, problem })?;
+        let mut run = Self { store, model: Model::default(), slots, feed, usher: Slot::new() };
         for slot in 0..SLOTS {
             run.register(slot).await.map_err(|problem| Failure { step: 0, problem })?;
         }
@@ -87,6 +90,7 @@ impl Run {
         look::compare_touched(&self.store, &self.model).await?;
         if everything {
             look::compare_everything(&self.store, &self.model).await?;
+            self.feed.compare(&self.store).await?;
         }
         Ok(())
     }
@@ -120,7 +124,9 @@ impl Run {
             Op::Register { slot } => self.register(*slot).await,
             Op::Deregister { slot } => self.deregister(*slot).await,
             Op::AdvanceClock { units } => {
+                self.feed.compare(&self.store).await?;
                 self.store.advance_clock(UNIT * *units as u32).await;
+                self.feed.compare(&self.store).await?;
                 self.model.now += units;
                 Ok(())
             }

@@ -89,6 +89,8 @@ macro_rules! store_suite {
                 a_quick_look_finds_everything_in_the_end,
             }
             schedules {
+                every_change_of_a_schedule_is_in_the_audit,
+                a_program_that_changes_schedules_is_in_the_audit_as_such,
                 a_new_schedule_has_all_that_it_was_given_and_a_next_fire,
                 a_schedule_fires_when_its_time_has_come_and_not_before,
                 a_fired_task_has_everything_that_the_schedule_says_and_its_fire_time,
@@ -416,6 +418,8 @@ macro_rules! store_suite {
                 a_series_of_too_many_points_or_odd_steps_is_refused,
             }
             watch {
+                what_operators_snooze_and_delete_is_told,
+                what_a_bulk_snoozes_and_deletes_is_told,
                 a_watcher_sees_a_task_through_its_life,
                 a_bulk_a_delay_a_cancel_and_a_plain_success_are_told,
                 a_dead_workers_task_and_a_retried_one_are_told,

@@ -544,3 +544,66 @@ pub async fn bad_schedules_are_refused_and_change_nothing(store: &TestStore) {
         assert_eq!((refused.code.as_str(), refused.field), ("invalid_name", "schedule"));
     }
 }
+
+pub async fn every_change_of_a_schedule_is_in_the_audit(store: &TestStore) {
+    let ann = Actor::new(ActorName::new("ann").unwrap()).because("a holiday");
+    store.put_schedule_by(&ann, a_schedule()).await.unwrap();
+    store.put_schedule_by(&ann, a_schedule()).await.unwrap();
+    store.put_schedule_by(&ann, a_schedule().missed(Missed::All { cap: 7 })).await.unwrap();
+    store.pause_schedule_by(&ann, &name("s")).await.unwrap();
+    store.pause_schedule_by(&ann, &name("s")).await.unwrap();
+    let Ran::Enqueued(task) = store.run_schedule_by(&ann, &name("s")).await.unwrap() else {
+        panic!("it may overlap")
+    };
+    store.resume_schedule_by(&ann, &name("s")).await.unwrap();
+    store.remove_schedule_by(&ann, &name("s")).await.unwrap();
+    store.remove_schedule_by(&ann, &name("s")).await.unwrap();
+
+    let mut entries = store.audit(AuditPage::default()).await.unwrap();
+    entries.reverse();
+
+    let actions: Vec<_> = entries.iter().map(|entry| entry.action.as_str()).collect();
+    let expected = [
+        "put_schedule",
+        "put_schedule",
+        "pause_schedule",
+        "run_schedule",
+        "resume_schedule",
+        "remove_schedule",
+    ];
+    assert_eq!(actions, expected, "what changed nothing is not recorded");
+    assert!(entries.iter().all(|entry| entry.subject == "schedule s" && entry.actor == ann));
+    assert_eq!(entries[3].tasks, [task]);
+
+    let json = |json: &Option<Json>| json.as_ref().unwrap().decode::<serde_json::Value>().unwrap();
+    let [made, changed, paused, .., removed] = &entries[..] else { panic!("six entries") };
+    let shown = json(&made.after);
+    assert_eq!(
+        (&made.before, &shown["every_ms"], &shown["task"]["kind"]),
+        (&None, &1_000_000.into(), &"work".into())
+    );
+    assert_eq!(
+        (&shown["missed"], &shown["overlap"], &shown["paused"]),
+        (&"skip".into(), &"allow".into(), &false.into())
+    );
+    assert_eq!((json(&changed.before), &json(&changed.after)["missed_cap"]), (shown, &7.into()));
+    assert_eq!(
+        (&json(&paused.before)["paused"], &json(&paused.after)["paused"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!((json(&removed.before), &removed.after), (json(&changed.after), &None));
+}
+
+pub async fn a_program_that_changes_schedules_is_in_the_audit_as_such(store: &TestStore) {
+    put(store, a_schedule()).await;
+    store.run_schedule(&name("s")).await.unwrap();
+    store.pause_schedule(&name("s")).await.unwrap();
+    store.resume_schedule(&name("s")).await.unwrap();
+    store.remove_schedule(&name("s")).await.unwrap();
+    assert_eq!(store.run_schedule(&name("s")).await.unwrap(), Ran::NotFound);
+
+    let entries = store.audit(AuditPage::default()).await.unwrap();
+
+    assert_eq!(entries.len(), 5);
+    assert!(entries.iter().all(|entry| entry.actor == Actor::program()));
+}

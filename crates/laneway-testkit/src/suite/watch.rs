@@ -94,6 +94,54 @@ pub async fn a_dead_workers_task_and_a_retried_one_are_told(store: &TestStore) {
     assert_eq!(states, [State::Pending, State::Leased, State::Failed, State::Pending]);
 }
 
+pub async fn what_operators_snooze_and_delete_is_told(store: &TestStore) {
+    let [pending, later] = store.given([a_task(), a_task().delay(secs(60))]).await;
+    let ended = store.given_one(a_task().queue("a").max_attempts(1)).await;
+    let mut worker = store.worker().await;
+    let claimed = worker.claim_from("a", 1).await;
+    worker.settle(&claimed[0], failed()).await;
+    let watch = a_ready_watch(store).await;
+    let mut position = watch.position;
+
+    let snooze = Action::Snooze(secs(90));
+    store.act(&Actor::program(), snooze, &[pending]).await.unwrap();
+    store.act(&Actor::program(), snooze, &[later]).await.unwrap();
+    let seen = read(store, watch, &mut position, 2).await;
+    assert_eq!(seen, [(State::Later, pending), (State::Later, later)]);
+
+    let before = position;
+    store.act(&Actor::program(), Action::Delete, &[ended]).await.unwrap();
+    let fresh = store.given_one(a_task()).await;
+    store.act(&Actor::program(), Action::Delete, &[pending]).await.unwrap();
+    store.act(&Actor::program(), Action::Delete, &[fresh]).await.unwrap();
+    let seen = read(store, watch, &mut position, 4).await;
+    let expected =
+        [(State::Failed, ended), (State::Pending, fresh), (State::Later, pending), (State::Pending, fresh)];
+    assert_eq!(seen, expected);
+    let again = store.changes(watch.watcher, before, 500).await.unwrap();
+    let deleted: Vec<_> = again.changes.iter().map(|change| change.deleted).collect();
+    assert_eq!(deleted, [true, false, true, true]);
+}
+
+pub async fn what_a_bulk_snoozes_and_deletes_is_told(store: &TestStore) {
+    let tasks = store.given_all(tasks_like(a_task(), 3)).await;
+    let watch = a_ready_watch(store).await;
+    let mut position = watch.position;
+
+    for action in [Action::Snooze(secs(90)), Action::Delete] {
+        let bulk = NewBulk::new(action, "queue:default".parse().unwrap());
+        let bulk = store.start_bulk(&Actor::program(), bulk).await.unwrap();
+        until("the bulk is finished", async || {
+            store.bulk_step(bulk.id).await.unwrap().unwrap().state == BulkState::Finished
+        })
+        .await;
+        let mut seen = read(store, watch, &mut position, 3).await;
+        seen.sort();
+        assert_eq!(seen, tasks.iter().map(|task| (State::Later, *task)).collect::<Vec<_>>());
+    }
+    assert_eq!(store.total().await, 0);
+}
+
 pub async fn a_reader_goes_on_where_it_stopped_in_small_steps(store: &TestStore) {
     let watch = a_ready_watch(store).await;
     let mut tasks = Vec::new();

@@ -362,24 +362,24 @@ impl Store for Probe {
         self.count("fire_due")?.fire_due().await
     }
 
-    async fn put_schedule(&self, schedule: Schedule) -> Result<ScheduleView, StoreError> {
-        self.count("put_schedule")?.put_schedule(schedule).await
+    async fn put_schedule_by(&self, actor: &Actor, schedule: Schedule) -> Result<ScheduleView, StoreError> {
+        self.count("put_schedule_by")?.put_schedule_by(actor, schedule).await
     }
 
-    async fn remove_schedule(&self, name: &ScheduleName) -> Result<bool, StoreError> {
-        self.count("remove_schedule")?.remove_schedule(name).await
+    async fn remove_schedule_by(&self, actor: &Actor, name: &ScheduleName) -> Result<bool, StoreError> {
+        self.count("remove_schedule_by")?.remove_schedule_by(actor, name).await
     }
 
-    async fn pause_schedule(&self, name: &ScheduleName) -> Result<bool, StoreError> {
-        self.count("pause_schedule")?.pause_schedule(name).await
+    async fn pause_schedule_by(&self, actor: &Actor, name: &ScheduleName) -> Result<bool, StoreError> {
+        self.count("pause_schedule_by")?.pause_schedule_by(actor, name).await
     }
 
-    async fn resume_schedule(&self, name: &ScheduleName) -> Result<bool, StoreError> {
-        self.count("resume_schedule")?.resume_schedule(name).await
+    async fn resume_schedule_by(&self, actor: &Actor, name: &ScheduleName) -> Result<bool, StoreError> {
+        self.count("resume_schedule_by")?.resume_schedule_by(actor, name).await
     }
 
-    async fn run_schedule(&self, name: &ScheduleName) -> Result<Ran, StoreError> {
-        self.count("run_schedule")?.run_schedule(name).await
+    async fn run_schedule_by(&self, actor: &Actor, name: &ScheduleName) -> Result<Ran, StoreError> {
+        self.count("run_schedule_by")?.run_schedule_by(actor, name).await
     }
 
     async fn schedule(&self, name: &ScheduleName) -> Result<Option<ScheduleView>, StoreError> {
