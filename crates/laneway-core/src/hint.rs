@@ -4,7 +4,7 @@ use tokio::sync::broadcast;
 
 use crate::name::QueueName;
 
-/// There may be work.
+/// There may be work, or a worker has orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
     /// In this queue; in any of them if none is named.
@@ -12,12 +12,24 @@ pub struct Hint {
     /// How many workers were told. With more than one, each waits a few random milliseconds first, so that
     /// they do not all claim at once.
     pub told: u32,
+    /// Not work but orders for the session that begins so: it should renew at once.
+    pub orders: Option<String>,
 }
 
 impl Hint {
     /// Work anywhere, told to this process alone.
     pub fn any() -> Self {
-        Self { queue: None, told: 1 }
+        Self { queue: None, told: 1, orders: None }
+    }
+
+    /// Work in a queue.
+    pub fn of(queue: QueueName, told: u32) -> Self {
+        Self { queue: Some(queue), told, orders: None }
+    }
+
+    /// Orders for the session whose text begins like this.
+    pub fn orders(session: impl Into<String>) -> Self {
+        Self { orders: Some(session.into()), ..Self::any() }
     }
 }
 

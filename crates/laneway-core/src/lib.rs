@@ -26,6 +26,7 @@ pub mod liveness;
 mod look;
 mod name;
 mod outcome;
+mod progress;
 mod retry;
 mod schedule;
 mod stats;
@@ -60,6 +61,7 @@ pub use look::{
 };
 pub use name::{ActorName, Kind, LaneKey, QueueName, ScheduleName, Tag, UniqueKey};
 pub use outcome::{Outcome, Settle, Settled, Verdict};
+pub use progress::{PROGRESS_NOTE_MAX, Progress, ProgressView, Report};
 pub use retry::RetryPolicy;
 pub use schedule::{Fire, Fired, Missed, Overlap, Ran, Rule, Schedule, ScheduleView};
 pub use stats::{FailedAttempt, Histogram, Point, Series};

@@ -13,6 +13,7 @@ use crate::json::Json;
 use crate::keep::Keep;
 use crate::liveness::Capacity;
 use crate::name::{Kind, LaneKey, QueueName};
+use crate::progress::ProgressView;
 use crate::task::TaskOptions;
 use crate::validate::{self, Code, InvalidInput};
 
@@ -128,6 +129,8 @@ pub struct TaskView {
     pub error: Option<String>,
     /// True while a running attempt has been told to stop.
     pub cancel_requested: bool,
+    /// How far the running attempt is, if it has told.
+    pub progress: Option<ProgressView>,
     /// What few tasks set.
     #[serde(flatten)]
     pub options: TaskOptions,

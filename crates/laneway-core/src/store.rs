@@ -21,6 +21,7 @@ use crate::lane_list::{LaneListing, LanePage};
 use crate::liveness::{Fence, Registration, Renewal, Renewed, Sleep, Swept};
 use crate::look::{Cancel, Counts, KindCounts, Listing, Page, QueueView, TaskView, WorkerView};
 use crate::name::{LaneKey, QueueName, ScheduleName};
+use crate::progress::Report;
 use crate::schedule::{Fired, Ran, Schedule, ScheduleView};
 use crate::stats::{FailedAttempt, Point, Series};
 use crate::task::NewTask;
@@ -57,6 +58,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Tells that a session lives, and brings its orders.
     async fn renew(&self, renewal: Renewal) -> Result<Renewed, StoreError>;
+
+    /// Keeps how far attempts are, for [`TaskView::progress`]. What does not run under its lease and this session is passed
+    /// over. Workers call it at most once a second, and not for every task.
+    async fn report_progress(&self, session: SessionId, reports: Vec<Report>) -> Result<(), StoreError>;
 
     /// Ends a session in an orderly way: what it still leases is given back at once, and not counted as a crash.
     async fn deregister(&self, session: SessionId) -> Result<(), StoreError>;

@@ -23,6 +23,7 @@ begin
             update lease l set number = l.number where l.id = v_lease;
             if found and not exists (select from settled s where s.lease_id = v_lease and p_task = any (s.task_ids)) then
                 insert into cancel_request (task_id, at) values (p_task, clock()) on conflict do nothing;
+                perform hint_orders((select l.session from lease l where l.id = v_lease));
                 return 'requested';
             end if;
         else

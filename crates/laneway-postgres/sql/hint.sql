@@ -39,3 +39,12 @@ begin
         perform pg_notify(v_channel, v_payload);
     end loop;
 end $$;
+
+-- Tells the worker of a session that it has orders, so that it need not wait for its next renewal.
+create or replace function hint_orders(p_session uuid) returns void
+language plpgsql as $$
+begin
+    if coalesce(current_setting('laneway.hint', true), '') <> 'off' and p_session is not null then
+        perform pg_notify('laneway:' || current_schema(), 'orders' || e'\t\t' || left(p_session::text, 8));
+    end if;
+end $$;

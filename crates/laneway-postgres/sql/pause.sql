@@ -150,5 +150,6 @@ begin
         return false;
     end if;
     perform record_audit(p_who, p_reason, 'drain', 'worker ' || p_session, '{}', '{"drain": false}', '{"drain": true}');
+    perform hint_orders(p_session);
     return true;
 end $$;

@@ -105,10 +105,14 @@ impl Shared {
             debug!(payload, "a notification that is not ours");
             return;
         };
+        if told == "orders" {
+            self.hints.send(Hint::orders(sessions));
+            return;
+        }
         let named = sessions == "*" || sessions.split(',').any(|session| self.asleep().contains(session));
         if named {
             let told = told.parse().unwrap_or(1);
-            self.hints.send(Hint { queue: QueueName::new(queue).ok(), told });
+            self.hints.send(Hint { queue: QueueName::new(queue).ok(), told, orders: None });
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use laneway_core::{
     Change, Changes, Counts, Cursor, FailedAttempt, Histogram, Json, Keep, KindCounts, Kinds, LaneLimit,
-    LaneView, Listing, Looked, OnFailure, Page, Place, Point, Position, QueueView, Series, SessionId, State,
-    StoreError, TaskId, TaskView, Why,
+    LaneView, Listing, Looked, OnFailure, Page, Place, Point, Position, ProgressView, QueueView, Series,
+    SessionId, State, StoreError, TaskId, TaskView, Why,
 };
 use tokio_postgres::Row;
 
@@ -35,8 +35,14 @@ pub(crate) fn task_view(row: &Row) -> TaskView {
         result: json("result"),
         error: row.get("error"),
         cancel_requested: row.get("cancel_requested"),
+        progress: progress(row),
         options: options(row.get::<_, Option<Text<'_>>>("extra").map(|text| text.0)),
     }
+}
+
+fn progress(row: &Row) -> Option<ProgressView> {
+    let fraction = row.get::<_, Option<f64>>("progress_fraction")?;
+    Some(ProgressView { fraction, note: row.get("progress_note"), at: row.get("progress_at") })
 }
 
 /// The kinds that a worker handles; null stands for all.

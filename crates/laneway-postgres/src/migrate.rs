@@ -33,7 +33,8 @@ const MIGRATIONS: &[Migration] = migrations![
     "0004_statistics",
     "0005_changes",
     "0006_operators",
-    "0008_tokens"
+    "0008_tokens",
+    "0009_progress"
 ];
 
 /// The functions, each after those that it needs when it is created.
@@ -66,6 +67,7 @@ const FUNCTIONS: &[&str] = functions![
     "act",
     "bulk",
     "token",
+    "progress",
     "filter",
     "look",
     "list",

@@ -13,7 +13,7 @@ use laneway_core::{
     BulkStep, Cancel, Capacity, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints, Keep,
     KindCounts, Kinds, LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneListing, LanePage,
     LaneSettings, LaneView, Limits, Listing, Looked, NewBulk, NewTask, NewToken, Orders, Page, Pausable,
-    Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed,
+    Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed, Report,
     Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept, TaskId,
     TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_bulk,
 };
@@ -164,6 +164,12 @@ impl PostgresStore {
         bulk.enqueue(&mut *self.client().await?, tasks).await
     }
 
+    /// The rows of `call` in their order, and what running tasks among them have told. Null asks the strict function nothing.
+    fn with_progress(&self, call: &str) -> String {
+        let running = "case when t.state = 'leased' then t.id end";
+        format!("{call} t left join lateral {}.progress_of({running}) p on true", self.schema)
+    }
+
     /// Calls one function of the schema: `call` is what follows `select * from schema.`.
     pub(crate) async fn call(
         &self,
@@ -284,6 +290,22 @@ impl Store for PostgresStore {
         }))
     }
 
+    async fn report_progress(&self, session: SessionId, reports: Vec<Report>) -> Result<(), StoreError> {
+        let tasks: Vec<_> = reports.iter().map(|report| report.task.0).collect();
+        let leases: Vec<_> = reports.iter().map(|report| report.lease.0).collect();
+        let fractions: Vec<_> = reports.iter().map(|report| report.progress.fraction).collect();
+        let notes: Vec<_> = reports.iter().map(|report| report.progress.note.as_deref()).collect();
+        let call = "report_progress(p_session => $1, p_tasks => $2, p_leases => $3, p_fractions => $4, p_notes => $5)";
+        let parameters: &[Parameter<'_>] = &[
+            (&session.0, Type::UUID),
+            (&tasks, Type::INT8_ARRAY),
+            (&leases, Type::INT8_ARRAY),
+            (&fractions, Type::FLOAT8_ARRAY),
+            (&notes, Type::TEXT_ARRAY),
+        ];
+        self.call("report progress", call, parameters).await.map(drop)
+    }
+
     async fn deregister(&self, session: SessionId) -> Result<(), StoreError> {
         self.bounds.forget(session);
         self.call("deregister", "deregister(p_session => $1)", &[(&session.0, Type::UUID)]).await.map(drop)
@@ -303,6 +325,7 @@ impl Store for PostgresStore {
         self.call("prepare days of history", "prepare_days()", &[]).await?;
         self.call("remove idle lanes", "remove_idle_lanes(p_max => 1000)", &[]).await?;
         self.call("remove keys", "remove_expired_keys(p_max => 10000)", &[]).await?;
+        self.call("remove progress", "remove_old_progress(p_max => 10000)", &[]).await?;
         self.call("fold history", "fold_history()", &[]).await?;
         self.call("drop history", "drop_history(p_max => 10000)", &[]).await?;
         self.call("trim changes", "trim_changes(p_max => 10000)", &[]).await?;
@@ -366,7 +389,8 @@ impl Store for PostgresStore {
     }
 
     async fn get(&self, task: TaskId) -> Result<Option<TaskView>, StoreError> {
-        let rows = self.call("get a task", "get_task(p_task => $1)", &[(&task.0, Type::INT8)]).await?;
+        let call = self.with_progress("get_task(p_task => $1)");
+        let rows = self.call("get a task", &call, &[(&task.0, Type::INT8)]).await?;
         Ok(rows.first().map(look::task_view))
     }
 
@@ -392,7 +416,7 @@ impl Store for PostgresStore {
             (&(listing.limit as i32 + 1), Type::INT4),
             (&(filter.rows as i32), Type::INT4),
         ];
-        let rows = self.call("list tasks", call, parameters).await?;
+        let rows = self.call("list tasks", &self.with_progress(call), parameters).await?;
         Ok(look::page(&listing, filter.rows, &rows))
     }
 

@@ -215,6 +215,7 @@ mod tests {
             at: jiff::Timestamp::UNIX_EPOCH,
             queue: laneway_core::QueueName::default(),
             state: laneway_core::State::Pending,
+            deleted: false,
             tasks: vec![(laneway_core::TaskId(1), laneway_core::Kind::new("work").unwrap()); tasks],
         };
         Arc::new(Batch { changes: vec![change], position: Position { tx: 0, seq } })

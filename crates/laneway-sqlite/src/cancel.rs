@@ -4,11 +4,14 @@ use laneway_core::{Cancel, TaskId};
 
 use crate::end::{self, Ending, Table};
 use crate::line;
-use crate::row::Sql;
+use crate::row::{self, Sql};
 use crate::turn;
 use crate::writer::Step;
 
 const REQUEST: &str = "insert into cancel_request (task_id) values (?1) on conflict do nothing";
+
+const SESSION: &str =
+    "select lease.session from leased join lease on lease.id = leased.lease where leased.id = ?1";
 
 /// Cancels a task wherever it is.
 pub(crate) fn cancel(step: &mut Step<'_>, task: TaskId) -> rusqlite::Result<Cancel> {
@@ -24,8 +27,9 @@ pub(crate) fn cancel(step: &mut Step<'_>, task: TaskId) -> rusqlite::Result<Canc
         cancel_later(step, id, lane, holds_turn)?;
         return Ok(Cancel::Cancelled);
     }
-    if step.db.any("select 1 from leased where id = ?1", [id])? {
+    if let Some(session) = step.db.first(SESSION, [id], |row| row::session(row.get_ref(0)?.as_blob()?))? {
         step.db.run(REQUEST, [id])?;
+        step.news.orders(session);
         return Ok(Cancel::Requested);
     }
     let ended = step.db.first("select state from ended where id = ?1", [id], |row| row.get(0))?;

@@ -43,6 +43,7 @@ mod migrate;
 mod options;
 mod pause;
 mod pick;
+mod progress;
 mod queue;
 mod reader;
 mod renew;

@@ -11,6 +11,7 @@ use laneway_core::{Cursor, Listing, Looked, Page, Place, State, TaskId, TaskView
 
 use crate::filter::{Condition, rows_max};
 use crate::look;
+use crate::progress;
 use crate::row::{self, Sql};
 
 /// A list: its rows and its order. In `after` and `until` the first two parameters are time and id of a row.
@@ -87,7 +88,8 @@ pub(crate) fn list(db: &Connection, listing: &Listing, now: i64) -> rusqlite::Re
     let from = first_row(listing, now)?;
     let rows = rows_max(&listing.filter);
     let end = stretch_end(db, listing, &list, from, rows)?.filter(|end| is_in_span(listing, *end, now));
-    let tasks = read(db, listing, &list, from, end, now)?;
+    let mut tasks = read(db, listing, &list, from, end, now)?;
+    tasks.iter_mut().try_for_each(|task| progress::add(db, task))?;
     Ok(page(tasks, listing, end.map(|end| (rows, end))))
 }
 

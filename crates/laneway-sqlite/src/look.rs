@@ -5,6 +5,7 @@ use rusqlite::{Connection, Row};
 use laneway_core::{Capacity, State, TaskId, TaskView, WorkerView};
 
 use crate::end::state_from_stored;
+use crate::progress;
 use crate::row::{self, Sql, carried};
 
 /// The names of a row's queue and lane. A lane that was removed since has no name any more.
@@ -100,9 +101,9 @@ pub(crate) fn get(db: &Connection, id: TaskId) -> rusqlite::Result<Option<TaskVi
         (State::Leased, leased!("where id = ?1")),
         (State::Completed, ended!("where id = ?1")),
     ] {
-        let found = db.first(sql, [id.0], |row| view(row, state))?;
-        if found.is_some() {
-            return Ok(found);
+        if let Some(mut found) = db.first(sql, [id.0], |row| view(row, state))? {
+            progress::add(db, &mut found)?;
+            return Ok(Some(found));
         }
     }
     Ok(None)
@@ -158,6 +159,7 @@ pub(crate) fn view(row: &Row<'_>, place: State) -> rusqlite::Result<TaskView> {
         result: row::json(row.get(22)?),
         error: row.get(14)?,
         cancel_requested: row.get(21)?,
+        progress: None,
         options: row::options(row.get_ref(12)?.as_str_or_null()?)?,
     })
 }

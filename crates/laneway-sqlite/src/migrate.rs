@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_changes.sql"),
     include_str!("../migrations/0006_operators.sql"),
     include_str!("../migrations/0008_tokens.sql"),
+    include_str!("../migrations/0009_progress.sql"),
 ];
 
 /// "LNWY": what tells our files from other programs' SQLite files.

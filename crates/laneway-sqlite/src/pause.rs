@@ -167,7 +167,7 @@ pub(crate) fn open_claim<'a>(
 }
 
 /// Tells a worker to take nothing new. False when it is not known, or was told before.
-pub(crate) fn drain(step: &Step<'_>, actor: &Actor, session: SessionId) -> rusqlite::Result<bool> {
+pub(crate) fn drain(step: &mut Step<'_>, actor: &Actor, session: SessionId) -> rusqlite::Result<bool> {
     if step.db.run(DRAIN, [session.0.as_bytes().as_slice()])? == 0 {
         return Ok(false);
     }
@@ -179,6 +179,7 @@ pub(crate) fn drain(step: &Step<'_>, actor: &Actor, session: SessionId) -> rusql
         after: Some(json!({"drain": true})),
     };
     audit::record(step, actor, record)?;
+    step.news.orders(session);
     Ok(true)
 }
 

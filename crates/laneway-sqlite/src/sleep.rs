@@ -29,6 +29,7 @@ const SLACK: Duration = Duration::from_secs(1);
 pub(crate) struct News {
     queues: BTreeSet<i64>,
     due_at: Option<i64>,
+    orders: BTreeSet<String>,
 }
 
 impl News {
@@ -42,9 +43,15 @@ impl News {
         self.due_at = Some(self.due_at.map_or(due_at, |earlier| earlier.min(due_at)));
     }
 
+    /// The worker of this session has orders.
+    pub(crate) fn orders(&mut self, session: SessionId) {
+        self.orders.insert(session.to_string());
+    }
+
     /// Adds what another command has to tell.
     pub(crate) fn merge(&mut self, other: Self) {
         self.queues.extend(other.queues);
+        self.orders.extend(other.orders);
         if let Some(due_at) = other.due_at {
             self.due(due_at);
         }
@@ -97,7 +104,11 @@ impl Sleepers {
     }
 
     /// Tells what our own commit has made runnable.
-    pub(crate) fn tell(&mut self, db: &Connection, news: News, now: i64) {
+    pub(crate) fn tell(&mut self, db: &Connection, mut news: News, now: i64) {
+        // For whoever of this process it is, asleep or not.
+        for session in std::mem::take(&mut news.orders) {
+            self.hints.send(Hint::orders(session));
+        }
         if !self.asleep.is_empty()
             && let Err(error) = self.try_tell(db, &news, now)
         {
@@ -160,7 +171,7 @@ impl Sleepers {
     fn tell_queue(&self, queue: QueueName) {
         let told = self.asleep.values().filter(|sleeper| sleeper.queues.contains(&queue)).count();
         if told > 0 {
-            self.hints.send(Hint { queue: Some(queue), told: told as u32 });
+            self.hints.send(Hint::of(queue, told as u32));
         }
     }
 
@@ -168,7 +179,7 @@ impl Sleepers {
         let due = Instant::now() + Duration::from_micros((due_at - now).max(0) as u64);
         let told = self.asleep.values().filter(|sleeper| due < sleeper.until).count();
         if told > 0 {
-            self.hints.send(Hint { queue: None, told: told as u32 });
+            self.hints.send(Hint { told: told as u32, ..Hint::any() });
         }
     }
 }

@@ -12,9 +12,9 @@ use laneway_core::{
     BulkStep, Cancel, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints, KindCounts,
     Kinds, LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, NewBulk, NewTask,
     NewToken, Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration,
-    Renewal, Renewed, Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError,
-    Swept, TaskId, TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_act, check_bulk,
-    check_pause, validate,
+    Renewal, Renewed, Report, Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store,
+    StoreError, Swept, TaskId, TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_act,
+    check_bulk, check_pause, validate,
 };
 
 use crate::clock::Clock;
@@ -24,7 +24,7 @@ use crate::reader::Readers;
 use crate::writer::{Step, Writer};
 use crate::{
     act, advance, audit, bulk, cancel, changes, claimable, count, enqueue, file, keep, lane, lanes, list,
-    look, maintain, pause, renew, schedule, sweep, token, unique, verify, why,
+    look, maintain, pause, progress, renew, schedule, sweep, token, unique, verify, why,
 };
 
 /// A store in one SQLite file.
@@ -144,6 +144,10 @@ impl Store for SqliteStore {
         self.writer.write("renew", move |step| renew::renew(step, &renewal)).await
     }
 
+    async fn report_progress(&self, session: SessionId, reports: Vec<Report>) -> Result<(), StoreError> {
+        self.writer.write("report progress", move |step| progress::report(step, session, &reports)).await
+    }
+
     async fn deregister(&self, session: SessionId) -> Result<(), StoreError> {
         self.wake_up(session).await?;
         self.writer.write("deregister", move |step| renew::deregister(step, session)).await
@@ -156,6 +160,7 @@ impl Store for SqliteStore {
     async fn maintain(&self) -> Result<(), StoreError> {
         self.writer.write("remove idle lanes", |step| maintain::remove_idle_lanes(step)).await?;
         self.writer.write("remove keys", |step| unique::remove_expired(step)).await?;
+        self.writer.write("remove progress", |step| progress::remove_old(step)).await?;
         self.writer.write("drop history", |step| keep::drop_history(step)).await?;
         self.writer.write("trim changes", |step| changes::trim(step)).await?;
         let checkpoint = self.writer.aside(|db, _| maintain::checkpoint(db)).await?;

@@ -88,7 +88,7 @@ async fn a_sleeper_is_told_about_a_task_of_its_own_process() {
 
     fixture.store.enqueue(a_task()).await.unwrap();
 
-    assert_eq!(hint_within(&mut hints, secs(1)).await, Some(Hint { queue: Some(queue()), told: 1 }));
+    assert_eq!(hint_within(&mut hints, secs(1)).await, Some(Hint::of(queue(), 1)));
 }
 
 #[tokio::test]

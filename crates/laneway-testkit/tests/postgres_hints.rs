@@ -77,7 +77,7 @@ async fn a_hint_reaches_a_sleeper() {
     let id = fixture.given(a_task()).await;
 
     let hint = soon("a hint", hints.next()).await;
-    assert_eq!(hint, Some(Hint { queue: Some(queue("default")), told: 1 }));
+    assert_eq!(hint, Some(Hint::of(queue("default"), 1)));
     assert_eq!(ids(&sleeper.claim(1).await), [id]);
 }
 
@@ -145,7 +145,7 @@ async fn a_sleeper_that_is_not_named_is_left_asleep() {
     client.batch_execute(&notify("not ours at all")).await.unwrap();
     client.batch_execute(&notify("3\tother\t*")).await.unwrap();
 
-    assert_eq!(soon("a hint", hints.next()).await, Some(Hint { queue: Some(queue("other")), told: 3 }));
+    assert_eq!(soon("a hint", hints.next()).await, Some(Hint::of(queue("other"), 3)));
 }
 
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn the_listener_comes_back_when_its_connection_is_ended_and_hints_at_once(
     until("the listener hears again", async || fixture.store.is_listening()).await;
     fixture.given(a_task()).await;
     let hint = soon("a hint", hints.next()).await;
-    assert_eq!(hint, Some(Hint { queue: Some(queue("default")), told: 1 }));
+    assert_eq!(hint, Some(Hint::of(queue("default"), 1)));
 }
 
 #[tokio::test]

@@ -221,5 +221,5 @@ async fn with_a_direct_address_hints_arrive() {
     store.enqueue(a_task().into()).await.unwrap();
 
     let hint = soon("a hint", hints.next()).await;
-    assert_eq!(hint, Some(Hint { queue: Some(queue("default")), told: 1 }));
+    assert_eq!(hint, Some(Hint::of(queue("default"), 1)));
 }

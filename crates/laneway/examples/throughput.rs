@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use laneway::core::{Keep, QueueName, QueueSettings};
 use laneway::{
     Attempt, Client, Payload, PostgresOptions, PostgresStore, SqliteStore, State, Stop, StoreHandle, Worker,
     WorkerBuilder, task,
@@ -86,12 +87,13 @@ async fn main() -> Result<(), Failure> {
         _ => None,
     };
     let mut figures = Map::from_iter([("store".to_owned(), json!(store))]);
-    for case in ["pickup", "drain", "io", "busy", "jobs"] {
-        if only.as_deref().is_none_or(|only| only == case) {
+    for case in ["pickup", "drain", "drain_history", "io", "busy", "jobs"] {
+        if only.as_deref().is_none_or(|only| case.starts_with(only)) {
             let store = fresh(cluster.as_ref()).await?;
             let measured = match case {
                 "pickup" => pickup(store).await?,
-                "drain" => drain(store).await?,
+                "drain" => vec![("drain_per_s", drain(store, Keep::Nothing).await?)],
+                "drain_history" => vec![("drain_history_per_s", drain(store, Keep::Days(7)).await?)],
                 "io" => io(store).await?,
                 "busy" => busy(store).await?,
                 _ => jobs(store).await?,
@@ -166,15 +168,17 @@ fn percentile(millis: &mut [f64], share: f64) -> Value {
     json!((millis[(millis.len() as f64 * share) as usize] * 1_000.0).round() / 1_000.0)
 }
 
-/// Tasks that do nothing.
-async fn drain(store: StoreHandle) -> Result<Measured, Failure> {
+/// Tasks that do nothing, and of which so much history is kept.
+async fn drain(store: StoreHandle, keep: Keep) -> Result<Value, Failure> {
+    let settings = QueueSettings { keep_completed: Some(keep), ..Default::default() };
+    store.set_queue(&QueueName::default(), settings).await?;
     let seen = Arc::new(Seen::default());
     enqueue(&store, NO_OPS, 0).await?;
     let worker = worker(&store, &seen).slots(2_000).claim_size(500).build()?;
     let began = Instant::now();
     worker.run_until_empty().await?;
     let per_s = (NO_OPS as f64 / began.elapsed().as_secs_f64()).round();
-    Ok(vec![("drain_history_per_s", json!(per_s))])
+    Ok(json!(per_s))
 }
 
 /// 10,000 tasks that wait for a second, in 1,000 slots. Ideal: 10 s.

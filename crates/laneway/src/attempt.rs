@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use laneway_core::{Claimed, Json, SessionId, Task, TaskId};
+use laneway_core::{Claimed, Json, Progress, Report, SessionId, Task, TaskId};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
@@ -91,6 +91,22 @@ impl Attempt {
     /// A client of the worker's store, to enqueue more. What it enqueues belongs to the same trace.
     pub fn client(&self) -> Client {
         Client::new(&self.0.shared.store)
+    }
+
+    /// Tells how far it is: a share from 0 to 1, done of a total, or a [`Progress`] with a note. Operators see it with the task
+    /// while it runs. Call it as often as you like; the last word is passed on about once a second.
+    ///
+    /// ```
+    /// # use laneway::{Attempt, Progress};
+    /// # fn example(attempt: Attempt) {
+    /// attempt.progress(0.25);
+    /// attempt.progress((3, 12));
+    /// attempt.progress(Progress::of(3, 12).note("reading pages"));
+    /// # }
+    /// ```
+    pub fn progress(&self, progress: impl Into<Progress>) {
+        let (task, lease) = (self.id(), self.claimed().lease.id);
+        self.0.shared.board.tell(Report { task, lease, progress: progress.into() });
     }
 
     /// Resolves when the attempt should stop. A handler that goes on has a few seconds; then its future is dropped.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use laneway_core::{Kind, QueueName};
 
+use crate::board::Board;
 use crate::handler::{Handler, Registered, Setup};
 use crate::lanes::LaneWatch;
 use crate::memory::Memory;
@@ -135,6 +136,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// From this share of memory in use on nothing is claimed; what runs goes on. 0.95.
+    pub fn memory_stop(mut self, ratio: f64) -> Self {
+        self.options.memory_stop = ratio;
+        self
+    }
+
     /// Another way to find out how much memory is in use than asking the system.
     pub fn memory_probe(mut self, probe: impl Fn() -> Option<Memory> + Send + Sync + 'static) -> Self {
         self.options.memory_probe = Arc::new(probe);
@@ -186,14 +193,15 @@ impl WorkerBuilder {
             states: self.states,
             metrics,
             lanes: LaneWatch::default(),
+            board: Board::default(),
         };
         Ok(Worker::new(shared))
     }
 
     fn check_numbers(&mut self) {
         let slots = self.sizing.slots(self.options.slots).0;
-        let Options { claim_size, poll_interval, poll_interval_max, min_free_ratio, memory_high, .. } =
-            self.options;
+        let Options { claim_size, poll_interval, poll_interval_max, min_free_ratio, .. } = self.options;
+        let Options { memory_high, memory_stop, .. } = self.options;
         let mut check = |right: bool, problem: String| {
             if !right {
                 self.problems.push(problem);
@@ -215,9 +223,15 @@ impl WorkerBuilder {
                 "poll_interval_max is {poll_interval_max:?}, which is less than poll_interval ({poll_interval:?})"
             ),
         );
-        for (name, ratio) in [("min_free_ratio", min_free_ratio), ("memory_high", memory_high)] {
+        let ratios =
+            [("min_free_ratio", min_free_ratio), ("memory_high", memory_high), ("memory_stop", memory_stop)];
+        for (name, ratio) in ratios {
             check((0.0..=1.0).contains(&ratio), format!("{name} is {ratio}; allowed is 0 to 1"));
         }
+        check(
+            memory_stop >= memory_high,
+            format!("memory_stop is {memory_stop}, which is less than memory_high ({memory_high})"),
+        );
     }
 
     fn checked_queues(&mut self) -> Vec<(QueueName, u32)> {

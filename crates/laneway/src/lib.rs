@@ -35,6 +35,7 @@
 
 mod attempt;
 mod backoff;
+mod board;
 mod builder;
 mod client;
 mod completion;
@@ -50,6 +51,8 @@ mod latency;
 mod memory;
 mod metrics;
 mod options;
+#[cfg(feature = "otel")]
+mod otel;
 mod payload;
 mod pressure;
 mod renew;
@@ -67,7 +70,7 @@ mod vitals;
 mod worker;
 
 pub use laneway_core as core;
-pub use laneway_core::{Enqueued, RetryPolicy, Store, StoreError, TaskId};
+pub use laneway_core::{Enqueued, Progress, RetryPolicy, Store, StoreError, TaskId};
 #[cfg(feature = "postgres")]
 pub use laneway_postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]

@@ -30,6 +30,7 @@ pub(crate) struct Options {
     pub patience: Duration,
     pub min_free_ratio: f64,
     pub memory_high: f64,
+    pub memory_stop: f64,
     pub memory_probe: MemoryProbe,
     pub latency_threshold: Option<Duration>,
     /// How the number of slots came about, for the log.
@@ -49,6 +50,7 @@ impl Default for Options {
             patience: Duration::from_secs(5),
             min_free_ratio: 0.0,
             memory_high: 0.8,
+            memory_stop: 0.95,
             memory_probe: Arc::new(Memory::now),
             latency_threshold: None,
             slots_because: "default".into(),

@@ -1,7 +1,8 @@
 //! How much to claim: free slots, and less of it under pressure.
 //!
 //! Three signals (seed 001): too few free slots, memory in use, slow attempts. Each is a factor that is shown as a metric.
-//! Memory and latency make claims smaller but never stop them, so that a small worker under pressure still gets on.
+//! Memory and latency make claims smaller but not empty, so that a small worker under pressure still gets on; only when
+//! memory is all but used up nothing is claimed.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const LATENCY_FACTOR: f64 = 0.7;
 /// The claim limit and what made it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ClaimLimit {
-    /// Tasks to claim at most. 0: no slot.
+    /// Tasks to claim at most. 0: no slot, or no memory.
     pub tasks: usize,
     pub slots: f64,
     pub memory: f64,
@@ -31,6 +32,7 @@ pub(crate) struct Pressure {
     slots: usize,
     min_free_ratio: f64,
     memory_high: f64,
+    memory_stop: f64,
     latency_threshold: Option<Duration>,
     latency: Latency,
 }
@@ -42,6 +44,7 @@ impl Pressure {
             slots: options.slots,
             min_free_ratio: options.min_free_ratio,
             memory_high: options.memory_high,
+            memory_stop: options.memory_stop,
             latency_threshold: options.latency_threshold,
             latency: Latency::new(now),
         }
@@ -57,12 +60,20 @@ impl Pressure {
     /// The limit for a claim with `free` slots while `memory` (0 to 1) is in use.
     pub(crate) fn claim_limit(&mut self, now: Instant, free: usize, memory: f64) -> ClaimLimit {
         let slots = if self.is_saturated(free) { 0.0 } else { 1.0 };
-        let memory = if memory > self.memory_high { MEMORY_FACTOR } else { 1.0 };
+        let memory = self.memory_factor(memory);
         let slow = self.latency_threshold.is_some_and(|threshold| self.latency.p99(now) > threshold);
         let latency = if slow { LATENCY_FACTOR } else { 1.0 };
         let wanted = (self.claim_size as f64 * memory * latency) as usize;
-        let tasks = if slots == 0.0 { 0 } else { wanted.max(1).min(free) };
+        let tasks = if slots == 0.0 || memory == 0.0 { 0 } else { wanted.max(1).min(free) };
         ClaimLimit { tasks, slots, memory, latency }
+    }
+
+    fn memory_factor(&self, used: f64) -> f64 {
+        match used {
+            used if used >= self.memory_stop => 0.0,
+            used if used > self.memory_high => MEMORY_FACTOR,
+            _ => 1.0,
+        }
     }
 
     fn is_saturated(&self, free: usize) -> bool {
@@ -107,6 +118,14 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_claimed_when_memory_is_all_but_used_up() {
+        let mut pressure = pressure(|options| options.memory_stop = 0.9);
+
+        assert_eq!(limit(&mut pressure, 1_000, 0.89), 25);
+        assert_eq!(limit(&mut pressure, 1_000, 0.9), 0);
+    }
+
+    #[test]
     fn a_share_of_free_slots_is_kept_by_large_workers_only() {
         let ratio = |slots| pressure(|options| (options.slots, options.min_free_ratio) = (slots, 0.1));
 
@@ -124,6 +143,6 @@ mod tests {
         });
         (0..100).for_each(|_| pressure.record(Instant::now(), Duration::from_secs(1)));
 
-        assert_eq!(limit(&mut pressure, 1, 0.99), 1);
+        assert_eq!(limit(&mut pressure, 1, 0.94), 1);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Renewals have a thread, a runtime and a connection of their own: a handler that blocks every thread of the main runtime
 //! must not make the worker look dead. While attempts run it renews every 1.5 s, so that a cancel reaches them
-//! within two seconds; otherwise every ten.
+//! within two seconds; otherwise every ten. A hint that there are orders makes it renew at once.
 //!
 //! A worker that cannot renew is taken for dead 30 s after its last sign of life, and its tasks run elsewhere. Five
 //! seconds before that the coordinator is told to stop its attempts. The time counts from when the last renewal that
@@ -14,11 +14,12 @@ use std::time::Duration;
 use laneway_core::liveness::SESSION_SILENCE_MAX;
 use laneway_core::{Renewal, Renewed, SessionId, Store, StoreError, TaskId};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::metrics::{ByResult, Counted};
+use crate::shared::Shared;
 use crate::vitals::Vitals;
 
 /// How often it renews while attempts run.
@@ -29,6 +30,10 @@ const WHILE_IDLE: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(250);
 /// How long it waits after a renewal that failed.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// The progress of attempts is passed on at most this often.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Passing it on must not keep us from renewing.
+const REPORT_WITHIN: Duration = Duration::from_secs(2);
 /// Attempts are stopped this long before the session would end.
 const MARGIN: Duration = Duration::from_secs(5);
 
@@ -46,6 +51,7 @@ pub(crate) enum Order {
 pub(crate) struct Renewer {
     pub store: Arc<dyn Store>,
     pub vitals: Arc<Vitals>,
+    pub shared: Arc<Shared>,
     /// The coordinator holds the other end. Once that is dropped nobody needs orders, and the thread ends by `stop`.
     pub orders: mpsc::Sender<Order>,
     pub counted: Counted,
@@ -64,22 +70,40 @@ impl Renewer {
     }
 
     async fn renew_for_ever(self) {
-        let mut last = None;
+        let (mut last, mut reported) = (None, Instant::now());
         loop {
-            sleep(TICK).await;
-            if let Some(renewal) = self.is_due(&mut last) {
+            let asked = timeout(TICK, self.vitals.renewal_asked()).await.is_ok();
+            if let Some(renewal) = self.is_due(&mut last, asked) {
                 self.renew(renewal, &mut last).await;
+            }
+            if reported.elapsed() >= REPORT_EVERY {
+                reported = Instant::now();
+                self.report().await;
             }
         }
     }
 
-    /// The next renewal, if it is time. `last` is the session and when its last answered sign of life was sent.
-    fn is_due(&self, last: &mut Option<(SessionId, Instant)>) -> Option<Renewal> {
+    /// Passes on what attempts have told about themselves.
+    async fn report(&self) {
+        let Some((session, _)) = self.vitals.session() else { return };
+        let reports = self.shared.board.take();
+        if reports.is_empty() {
+            return;
+        }
+        let sent = timeout(REPORT_WITHIN, self.store.report_progress(session, reports.clone())).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            debug!(tasks = reports.len(), "could not pass on the progress of attempts; trying again");
+            self.shared.board.put_back(reports);
+        }
+    }
+
+    /// The next renewal, if it is time or was asked for. `last` is the session and when its last answered sign of life was sent.
+    fn is_due(&self, last: &mut Option<(SessionId, Instant)>, asked: bool) -> Option<Renewal> {
         let (session, registered) = self.vitals.session()?;
         let known = last.filter(|(known, _)| *known == session);
         let (_, sent) = *last.insert(known.unwrap_or((session, registered)));
         let every = if self.vitals.is_running_something() { WHILE_RUNNING } else { WHILE_IDLE };
-        if sent.elapsed() < every { None } else { self.vitals.renewal() }
+        if sent.elapsed() < every && !asked { None } else { self.vitals.renewal() }
     }
 
     async fn renew(&self, renewal: Renewal, last: &mut Option<(SessionId, Instant)>) {

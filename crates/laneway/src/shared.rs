@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use laneway_core::Kind;
 
+use crate::board::Board;
 use crate::handler::Registered;
 use crate::lanes::LaneWatch;
 use crate::metrics::Metrics;
@@ -23,4 +24,6 @@ pub(crate) struct Shared {
     pub states: States,
     pub metrics: Metrics,
     pub lanes: LaneWatch,
+    /// What attempts tell about themselves.
+    pub board: Board,
 }

@@ -14,9 +14,14 @@ tokio::task_local! {
     static CURRENT: TraceContext;
 }
 
-/// The context of the attempt that this code runs in; empty outside of attempts.
+/// The context of the attempt that this code runs in; empty outside of attempts. With the feature `otel`, the current span counts
+/// more, if it belongs to a trace.
 pub(crate) fn current() -> TraceContext {
-    CURRENT.try_with(Clone::clone).unwrap_or_default()
+    #[cfg_attr(not(feature = "otel"), expect(unused_mut, reason = "only a span would change it"))]
+    let mut context = CURRENT.try_with(Clone::clone).unwrap_or_default();
+    #[cfg(feature = "otel")]
+    crate::otel::inject(&Span::current(), &mut context);
+    context
 }
 
 /// Runs `future` so that what it enqueues belongs to `context`.
@@ -27,12 +32,15 @@ pub(crate) async fn within<F: Future>(context: TraceContext, future: F) -> F::Ou
 /// The span of one attempt.
 pub(crate) fn attempt_span(task: &laneway_core::Task) -> Span {
     let parent = task.options.trace.get("traceparent").map_or("", String::as_str);
-    tracing::info_span!(
+    let span = tracing::info_span!(
         "attempt",
         task = task.id.0,
         kind = %task.kind,
         queue = %task.queue,
         attempt = task.attempt,
         traceparent = parent,
-    )
+    );
+    #[cfg(feature = "otel")]
+    crate::otel::adopt(&span, &task.options.trace);
+    span
 }

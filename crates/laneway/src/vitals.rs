@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use laneway_core::{Advanced, Capacity, LeaseId, Renewal, SessionId, Settle};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Shared by one coordinator and one renewing thread.
@@ -18,6 +19,8 @@ pub(crate) struct Vitals {
     draining: AtomicBool,
     memory_percent: AtomicU8,
     known: Mutex<Known>,
+    /// The coordinator has heard of orders; the renewing thread waits here between two looks.
+    orders_heard: Notify,
 }
 
 struct Known {
@@ -36,6 +39,7 @@ impl Vitals {
             draining: AtomicBool::new(false),
             memory_percent: AtomicU8::new(0),
             known: Mutex::new(Known { session: None, leases: HashMap::new(), number: 0 }),
+            orders_heard: Notify::new(),
         }
     }
 
@@ -72,6 +76,16 @@ impl Vitals {
         for claimed in &advanced.claimed {
             *known.leases.entry(claimed.lease.id).or_default() += 1;
         }
+    }
+
+    /// Asks for a renewal at once.
+    pub(crate) fn ask_renewal(&self) {
+        self.orders_heard.notify_one();
+    }
+
+    /// Resolves when a renewal was asked for. Safe to drop: a request is kept for the next call.
+    pub(crate) async fn renewal_asked(&self) {
+        self.orders_heard.notified().await;
     }
 
     pub(crate) fn set_running(&self, running: usize) {

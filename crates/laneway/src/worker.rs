@@ -146,6 +146,7 @@ impl Worker {
         let renewer = Renewer {
             store: self.shared.store.control().unwrap_or_else(|| self.shared.store.shared()),
             vitals: Arc::clone(&vitals),
+            shared: Arc::clone(&self.shared),
             orders,
             counted: self.shared.metrics.counted.clone(),
             stop: helpers_stop.clone(),

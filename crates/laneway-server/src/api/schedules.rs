@@ -74,13 +74,13 @@ pub(crate) async fn get(
     responses((status = 200, body = ShownSchedule), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn put(
-    _caller: Caller<Operate>,
+    caller: Caller<Operate>,
     State(app): State<App>,
     Segments(name): Segments<String>,
     Content(request): Content<ScheduleRequest>,
 ) -> Result<Json<ShownSchedule>, Problem> {
     let schedule = request.into_schedule(ScheduleName::new(name)?)?;
-    Ok(Json(app.store.put_schedule(schedule).await?.into()))
+    Ok(Json(app.store.put_schedule_by(&caller.actor, schedule).await?.into()))
 }
 
 /// Remove a schedule. The tasks that it has enqueued stay.
@@ -90,12 +90,12 @@ pub(crate) async fn put(
     responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn remove(
-    _caller: Caller<Operate>,
+    caller: Caller<Operate>,
     State(app): State<App>,
     Segments(name): Segments<String>,
 ) -> Result<Json<Changed>, Problem> {
     let name = ScheduleName::new(name)?;
-    match app.store.remove_schedule(&name).await? {
+    match app.store.remove_schedule_by(&caller.actor, &name).await? {
         true => Ok(Json(Changed { changed: true })),
         false => Err(missing(&name)),
     }
@@ -116,12 +116,12 @@ async fn changed(app: &App, name: &ScheduleName, changed: bool) -> Result<Json<C
     responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn pause(
-    _caller: Caller<Operate>,
+    caller: Caller<Operate>,
     State(app): State<App>,
     Segments(name): Segments<String>,
 ) -> Result<Json<Changed>, Problem> {
     let name = ScheduleName::new(name)?;
-    let done = app.store.pause_schedule(&name).await?;
+    let done = app.store.pause_schedule_by(&caller.actor, &name).await?;
     changed(&app, &name, done).await
 }
 
@@ -132,12 +132,12 @@ pub(crate) async fn pause(
     responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn resume(
-    _caller: Caller<Operate>,
+    caller: Caller<Operate>,
     State(app): State<App>,
     Segments(name): Segments<String>,
 ) -> Result<Json<Changed>, Problem> {
     let name = ScheduleName::new(name)?;
-    let done = app.store.resume_schedule(&name).await?;
+    let done = app.store.resume_schedule_by(&caller.actor, &name).await?;
     changed(&app, &name, done).await
 }
 
@@ -155,12 +155,12 @@ pub(crate) struct RanTask {
     responses((status = 201, body = RanTask), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn run(
-    _caller: Caller<Operate>,
+    caller: Caller<Operate>,
     State(app): State<App>,
     Segments(name): Segments<String>,
 ) -> Result<(StatusCode, Json<RanTask>), Problem> {
     let name = ScheduleName::new(name)?;
-    match app.store.run_schedule(&name).await? {
+    match app.store.run_schedule_by(&caller.actor, &name).await? {
         Ran::Enqueued(task) => Ok((StatusCode::CREATED, Json(RanTask { task: task.0 }))),
         Ran::Open(task) => {
             let detail = format!("task {task} of schedule `{name}` is open; wait until it has ended");

@@ -59,6 +59,9 @@ struct Shown<'a> {
     at: Timestamp,
     queue: &'a str,
     state: TaskState,
+    /// They were deleted from that state.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deleted: bool,
     tasks: Vec<ShownTask<'a>>,
 }
 
@@ -87,7 +90,8 @@ impl Topic {
             && self.states.as_ref().is_none_or(|states| states.contains(&change.state));
         let tasks = change.tasks.iter().filter(|(id, _)| self.task.is_none_or(|task| task == *id));
         let tasks: Vec<_> = tasks.map(|(id, kind)| ShownTask { id: id.0, kind: kind.as_str() }).collect();
-        let shown = Shown { at: change.at, queue: change.queue.as_str(), state: change.state, tasks };
+        let Change { at, state, deleted, .. } = *change;
+        let shown = Shown { at, queue: change.queue.as_str(), state, deleted, tasks };
         (is_meant && !shown.tasks.is_empty()).then_some(shown)
     }
 }

@@ -251,6 +251,10 @@ pub(crate) struct Task {
     error: Option<String>,
     /// True while a running attempt has been told to stop.
     cancel_requested: bool,
+    /// How far the running attempt is, if it has told: the share that is done, a note, and when it was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    progress: Option<laneway_core::ProgressView>,
     /// How long one attempt may take, how it is retried, tags, trace, unique key and the fire it comes from, where they
     /// were given.
     #[serde(flatten)]
@@ -281,6 +285,7 @@ impl From<TaskView> for Task {
             result: view.result,
             error: view.error,
             cancel_requested: view.cancel_requested,
+            progress: view.progress,
             options: view.options,
         }
     }

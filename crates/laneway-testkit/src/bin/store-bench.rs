@@ -10,12 +10,13 @@
 //! one `insert … select` and one `delete` per 500 rows, without leases, history or lanes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use laneway_core::{
-    Advance, Capacity, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, LaneListing, LaneOrder, Listing, NewTask,
-    Outcome, Place, QueueName, QueueSettings, Registration, SessionId, Store, StoreError, TaskId,
+    Action, Actor, Advance, Capacity, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, LaneListing, LaneOrder,
+    Listing, NewTask, Outcome, Place, QueueName, QueueSettings, Registration, SessionId, Store, StoreError,
+    TaskId,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
@@ -238,20 +239,29 @@ const DRAINS: [(&str, Spread, u32, usize); 6] = [
 const HELD: [(&str, Spread); 2] =
     [("held", Spread::Free), ("held_lanes", Spread::Lanes { lanes: 1_000, limit: 1 })];
 
-/// Drains with statistics and without, in turns, and reports the better of each and their ratio.
+/// Drains with statistics and audit and without, in turns, and reports the better of each and their ratio. A drain itself writes
+/// no audit, since nobody acts; so meanwhile an operator acts twenty times a second on a task of another queue, and each action
+/// leaves its row. Its work on the task is in the ratio, too.
 async fn statistics<F: AsyncFn() -> Result<Arc<dyn Store>, Failure>>(
     report: &mut Report<'_>,
     open: F,
 ) -> Result<(), Failure> {
     let n = report.options.tasks;
     let (mut with, mut without, mut fold) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    let mut audited = 0;
     for _ in 0..3 {
         for statistics in [false, true] {
             let store = open().await?;
             let settings = QueueSettings { statistics: Some(statistics), ..Default::default() };
             store.set_queue(&QueueName::default(), settings).await?;
             fill(&*store, n, Spread::Free).await?;
+            let done = Arc::new(AtomicBool::new(false));
+            let operator = statistics.then(|| tokio::spawn(operate(store.clone(), done.clone())));
             let (took, _) = drain(&store, n, 500).await?;
+            done.store(true, Ordering::Relaxed);
+            if let Some(operator) = operator {
+                audited = operator.await??;
+            }
             let best = if statistics { &mut with } else { &mut without };
             *best = took.min(*best);
             let begun = Instant::now();
@@ -263,8 +273,24 @@ async fn statistics<F: AsyncFn() -> Result<Arc<dyn Store>, Failure>>(
     report.rate("statistics_off_per_s", n, without);
     report
         .number("statistics_share", (without.as_secs_f64() / with.as_secs_f64() * 1_000.0).round() / 1_000.0);
+    report.number("statistics_audit_rows", audited as f64);
     report.number("maintain_after_ms", millis(fold));
     Ok(())
+}
+
+/// Acts on a task of its own queue until told to stop. Returns how often.
+async fn operate(store: Arc<dyn Store>, done: Arc<AtomicBool>) -> Result<usize, StoreError> {
+    let kind = Kind::new("bench.operated").expect("a valid name");
+    let queue = QueueName::new("operated").expect("a valid name");
+    let task = store.enqueue(NewTask::new(kind, Json::default()).queue(queue)).await?.id;
+    let mut acted = 0;
+    while !done.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        acted += 1;
+        let action = Action::SetPriority((acted % 2) as i32);
+        store.act(&Actor::program(), action, &[task]).await?;
+    }
+    Ok(acted)
 }
 
 /// Looks at ten times as many ended tasks as pending ones: the slowest of each sort, each the median of five.

@@ -301,3 +301,30 @@ pub async fn a_sleeper_is_hinted_when_a_schedule_fires(store: &TestStore) {
     hinted(&mut hints).await;
     assert_eq!(ids(&worker.claim(1).await), fired.tasks);
 }
+
+pub async fn a_cancel_and_a_drain_tell_the_worker_that_it_has_orders(store: &TestStore) {
+    let task = store.given_one(a_task()).await;
+    let mut worker = store.worker().await;
+    let claimed = worker.claim_one().await;
+    let mut hints = store.hints();
+    until("hints arrive", async || store.is_listening()).await;
+    hints.clear();
+
+    store.cancel(task).await.unwrap();
+    let told = orders_of(&mut hints).await;
+    assert!(worker.session().to_string().starts_with(&told) && told.len() >= 8);
+    assert_eq!(worker.orders(std::slice::from_ref(&claimed)).await.cancel, [task]);
+
+    store.drain(&Actor::program(), worker.session()).await.unwrap();
+    assert_eq!(orders_of(&mut hints).await, told);
+}
+
+/// Whose orders the next hint of that sort is about.
+async fn orders_of(hints: &mut Hints) -> String {
+    loop {
+        let hint = soon("a hint of orders", hints.next()).await.expect("the store is there");
+        if let Some(session) = hint.orders {
+            return session;
+        }
+    }
+}

@@ -19,6 +19,7 @@ pub mod lanes;
 pub mod later;
 pub mod liveness;
 pub mod look;
+pub mod progress;
 pub mod refusals;
 pub mod schedules;
 pub mod settle;
@@ -266,7 +267,14 @@ macro_rules! store_suite {
                 a_worker_that_was_swept_is_told_so,
                 a_silent_worker_that_comes_back_before_a_sweep_keeps_its_tasks,
             }
+            progress {
+                a_running_task_shows_what_it_has_told_last,
+                progress_is_gone_with_its_attempt,
+                progress_of_tasks_that_run_elsewhere_is_passed_over,
+                progress_outside_of_its_range_and_long_notes_are_cut,
+            }
             hints {
+                a_cancel_and_a_drain_tell_the_worker_that_it_has_orders,
                 a_sleeper_is_hinted_by_an_enqueue,
                 a_sleeper_is_hinted_by_a_bulk_into_lanes,
                 a_sleeper_is_hinted_when_something_will_be_due_before_it_wakes,

@@ -61,6 +61,8 @@ use crate::vitals::Vitals;
 
 /// Ends within this time are settled together.
 const GATHER: Duration = Duration::from_millis(1);
+/// How often it looks whether there is memory again.
+const MEMORY_AGAIN: Duration = Duration::from_millis(500);
 /// When several workers are told, each waits a random part of this.
 const HINT_JITTER: Duration = Duration::from_millis(10);
 
@@ -232,6 +234,10 @@ impl Coordinator {
             return Step::Call(Call::Advance(self.next_advance(&limit)));
         }
         let gathered = self.ended_since.map_or_else(far_away, |since| since + GATHER);
+        if limit.memory == 0.0 {
+            // Nobody tells when memory is free again; it is measured about once a second.
+            return Step::Wait(gathered.min(now + MEMORY_AGAIN));
+        }
         if limit.tasks == 0 || self.ended_since.is_some() {
             return Step::Wait(gathered);
         }
@@ -380,6 +386,12 @@ impl Coordinator {
 
     /// There may be work. When others were told as well, waits a random moment so that not all claim at once.
     fn hinted(&mut self, hint: &Hint) {
+        if let Some(session) = &hint.orders {
+            if self.session.to_string().starts_with(session) {
+                self.vitals.ask_renewal();
+            }
+            return;
+        }
         if hint.queue.as_ref().is_some_and(|queue| !self.queues().contains(queue)) {
             return;
         }

@@ -14,6 +14,8 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::support::*;
 
+/// If this is set, the worker stops by signals, with a grace time of so many milliseconds.
+const GRACE: &str = "LANEWAY_TEST_GRACE";
 /// Where the processes meet: `postgres <address>` or `sqlite <file>`.
 const STORE: &str = "LANEWAY_TEST_STORE";
 
@@ -77,7 +79,14 @@ async fn open(told: &str) -> Arc<dyn Store> {
 async fn worker_process() {
     let Ok(told) = std::env::var(STORE) else { return };
     let (stop, recorder) = (Stop::default(), Recorder::default());
-    let worker = a_worker(open(&told).await, &recorder, 10).claim_size(5).build().unwrap();
+    let builder = a_worker(open(&told).await, &recorder, 10).claim_size(5);
+    if let Ok(grace) = std::env::var(GRACE) {
+        let grace = std::time::Duration::from_millis(grace.parse().unwrap());
+        let summary = builder.grace(grace).build().unwrap().run().await.unwrap();
+        println!("\nstopped: {summary}");
+        return;
+    }
+    let worker = builder.build().unwrap();
     let told_to_stop = stop.clone();
     std::thread::spawn(move || {
         let _ = std::io::stdin().read(&mut [0]);
@@ -94,7 +103,40 @@ struct Process {
 
 impl Process {
     fn start(place: &Place) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::spawn(place, Command::new(std::env::current_exe().unwrap()))
+    }
+
+    /// One that stops by signals.
+    fn with_grace(place: &Place, millis: u64) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(GRACE, millis.to_string());
+        Self::spawn(place, command)
+    }
+
+    /// Sends it a signal: `TERM` or `INT`.
+    async fn signal(&self, signal: &str) {
+        let process = self.child.id().expect("it runs").to_string();
+        let sent = Command::new("kill").args(["-s", signal, &process]).status().await.unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for its end, which must be in order, and returns what it says about it.
+    async fn summary(mut self) -> String {
+        let told = async {
+            let mut summary = String::new();
+            while let Some(line) = self.lines.next_line().await.unwrap() {
+                if let Some(told) = line.strip_prefix("stopped: ") {
+                    summary = told.to_owned();
+                }
+            }
+            assert!(self.child.wait().await.unwrap().success());
+            summary
+        };
+        tokio::time::timeout(secs(20), told).await.expect("the process should end")
+    }
+
+    fn spawn(place: &Place, mut command: Command) -> Self {
+        let mut child = command
             .args(["--exact", "processes::worker_process", "--nocapture"])
             .env(STORE, place.told())
             .stdin(Stdio::piped())
@@ -169,4 +211,87 @@ pub async fn a_killed_workers_task_is_completed_by_another(place: &Place) {
     assert_eq!(recorder.log().numbers(), [0, 1]);
     worker.stopped().await;
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+}
+
+/// A task that runs in a process of its own.
+async fn a_running_task(place: &Place, what: What, grace: u64) -> (Arc<dyn Store>, Process, laneway::TaskId) {
+    let store = place.open().await;
+    let task = Client::new(Arc::clone(&store)).enqueue(Job { n: 0, what }).lane("a").await.unwrap().id;
+    let process = Process::with_grace(place, grace);
+    until("it runs in the process", async || {
+        store.get(task).await.unwrap().unwrap().state == TaskState::Leased
+    })
+    .await;
+    (store, process, task)
+}
+
+async fn is_back_uncharged(store: &dyn Store, task: laneway::TaskId) {
+    let view = store.get(task).await.unwrap().unwrap();
+    assert_eq!((view.state, view.attempt, view.crashes), (TaskState::Pending, 0, 0));
+    assert_eq!(store.workers().await.unwrap(), []);
+    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+}
+
+async fn the_first_signal_lets_attempts_finish(place: &Place, signal: &str) {
+    let (store, process, task) = a_running_task(place, What::Millis(1_000), 30_000).await;
+
+    process.signal(signal).await;
+
+    let summary = process.summary().await;
+    assert!(summary.starts_with("1 completed, 0 failed in "), "{summary}");
+    assert_eq!(store.get(task).await.unwrap().unwrap().state, TaskState::Completed);
+    assert_eq!(store.workers().await.unwrap(), []);
+}
+
+async fn what_is_unfinished_after_the_grace_time_is_given_back_uncharged(place: &Place, signal: &str) {
+    let (store, process, task) = a_running_task(place, What::UntilStopped, 100).await;
+
+    process.signal(signal).await;
+
+    let summary = process.summary().await;
+    assert!(summary.starts_with("0 completed, 0 failed, 1 given back in "), "{summary}");
+    is_back_uncharged(&*store, task).await;
+}
+
+/// The grace time would last longer than the test.
+async fn the_second_signal_stops_at_once(place: &Place, signal: &str) {
+    let (store, process, task) = a_running_task(place, What::Stubborn, 600_000).await;
+
+    process.signal(signal).await;
+    until("it drains", async || store.workers().await.unwrap().iter().any(|worker| worker.capacity.draining))
+        .await;
+    process.signal(signal).await;
+
+    let summary = process.summary().await;
+    assert!(summary.starts_with("0 completed, 0 failed, 1 given back in "), "{summary}");
+    is_back_uncharged(&*store, task).await;
+}
+
+macro_rules! signals {
+    ($($test:ident,)*) => {
+        mod sigterm_on_postgres {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(&super::Place::postgres().await, "TERM").await;
+            })*
+        }
+        mod sigint_on_sqlite {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(&super::Place::sqlite(), "INT").await;
+            })*
+        }
+        mod sigterm_on_sqlite {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(&super::Place::sqlite(), "TERM").await;
+            })*
+        }
+    };
+}
+
+signals! {
+    the_first_signal_lets_attempts_finish,
+    what_is_unfinished_after_the_grace_time_is_given_back_uncharged,
+    the_second_signal_stops_at_once,
 }

@@ -168,6 +168,10 @@ impl Store for Probe {
         self.count("renew")?.renew(renewal).await
     }
 
+    async fn report_progress(&self, session: SessionId, reports: Vec<Report>) -> Result<(), StoreError> {
+        self.count("report_progress")?.report_progress(session, reports).await
+    }
+
     async fn deregister(&self, session: SessionId) -> Result<(), StoreError> {
         self.count("deregister")?.deregister(session).await
     }

@@ -17,6 +17,8 @@ on_both_stores! {
     an_attempt_that_takes_too_long_is_dropped_and_fails,
     snooze_charges_nothing_and_retry_after_keeps_its_delay,
     a_cancelled_attempt_is_told_within_two_seconds,
+    a_cancel_does_not_wait_for_the_next_renewal,
+    progress_is_seen_while_the_attempt_runs,
     an_attempt_that_ignores_its_cancel_is_dropped,
     kinds_without_a_handler_stay_where_they_are,
 }
@@ -161,4 +163,61 @@ async fn kinds_without_a_handler_stay_where_they_are(store: &TestStore) {
 #[test]
 fn reasons_to_stop_can_be_compared() {
     assert_ne!(StopReason::Cancelled, StopReason::WorkerStops);
+}
+
+/// Renewals are 1.5 s apart while attempts run. Right after one, a cancel that had to wait for the next would take that long.
+async fn a_cancel_does_not_wait_for_the_next_renewal(store: &TestStore) {
+    let (probe, recorder) = (Probe::new(store.handle()), Recorder::default());
+    let task = client(store).enqueue(Job { n: 0, what: What::UntilStopped }).await.unwrap();
+    let worker = start(a_worker(probe.handle(), &recorder, 1));
+    recorder.until("it runs", |log| log.running == 1).await;
+    until("hints arrive", async || store.is_listening()).await;
+    let renewed = probe.calls("renew");
+    until("the session was renewed just now", async || probe.calls("renew") > renewed).await;
+
+    let asked = std::time::Instant::now();
+    client(store).cancel(task.id).await.unwrap();
+    recorder.until("it was told", |log| log.running == 0).await;
+
+    assert!(asked.elapsed() < Duration::from_millis(1_200), "it took {:?}", asked.elapsed());
+    client(store).wait(task).await.unwrap();
+    assert_eq!(store.state(task.id).await, TaskState::Cancelled);
+    worker.stopped().await;
+}
+
+#[derive(Serialize, Deserialize)]
+struct Import;
+impl Payload for Import {
+    const KIND: &'static str = "import";
+}
+
+/// Tells far more often than it is passed on.
+async fn import(_: Import, attempt: laneway::Attempt) -> Result<(), Failure> {
+    for row in 1.. {
+        attempt.progress(laneway::Progress::of(row.min(99), 100).note("rows"));
+        if attempt.is_cancelled() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+async fn progress_is_seen_while_the_attempt_runs(store: &TestStore) {
+    let probe = Probe::new(store.handle());
+    let task = client(store).enqueue(Import).await.unwrap();
+    let began = std::time::Instant::now();
+    let worker = start(Worker::builder(probe.handle()).handle(import));
+
+    until("it is seen how far it is", async || {
+        let progress = store.view(task.id).await.progress;
+        progress.is_some_and(|progress| progress.fraction == 0.99 && progress.note.as_deref() == Some("rows"))
+    })
+    .await;
+
+    assert!(probe.calls("report_progress") as u64 <= began.elapsed().as_secs() + 1, "at most one a second");
+    client(store).cancel(task.id).await.unwrap();
+    client(store).wait(task).await.unwrap();
+    assert_eq!(store.view(task.id).await.progress, None);
+    worker.stopped().await;
 }

@@ -7,9 +7,12 @@ mod attempts;
 mod building;
 mod enqueueing;
 mod liveness;
+mod memory;
 mod outages;
 mod resting;
 mod schedules;
 mod stopping;
 mod testing;
+#[cfg(feature = "otel")]
+mod tracing_context;
 mod transactions;

@@ -156,3 +156,67 @@ async fn a_worker_that_needs_more_connections_than_the_server_has_says_so() {
         "{error}"
     );
 }
+
+/// The same with sqlx.
+#[cfg(feature = "sqlx")]
+mod with_sqlx {
+    use super::*;
+    use sqlx::PgPool;
+
+    #[derive(Serialize, Deserialize)]
+    struct Book {
+        then: Then,
+    }
+    impl Payload for Book {
+        const KIND: &'static str = "book";
+    }
+
+    async fn book(
+        book: Book,
+        attempt: laneway::Attempt,
+        completion: Completion,
+        State(pool): State<PgPool>,
+    ) -> Result<(), Failure> {
+        let mut transaction = pool.begin().await?;
+        sqlx::query("insert into account values (100)").execute(&mut *transaction).await?;
+        attempt.client().enqueue_in_sqlx(&mut transaction, [job(7)]).await?;
+        completion.complete_in_sqlx(&mut transaction).await?;
+        if book.then == Then::FailFirst && attempt.number() == 1 {
+            return Err(Failure::retry_after(std::time::Duration::ZERO, "crashed before the commit"));
+        }
+        transaction.commit().await?;
+        if book.then == Then::CommitAndFail { Err(Failure::discard("too late")) } else { Ok(()) }
+    }
+
+    #[tokio::test]
+    async fn a_task_exists_if_and_only_if_the_callers_transaction_commits() {
+        let (database, store) = database().await;
+        let (client, pool) = (Client::new(&store), PgPool::connect(&database.url).await.unwrap());
+
+        let mut transaction = pool.begin().await.unwrap();
+        let lost = client.enqueue_in_sqlx(&mut transaction, [job(1)]).await.unwrap();
+        transaction.rollback().await.unwrap();
+        let mut transaction = pool.begin().await.unwrap();
+        let kept = client.enqueue_in_sqlx(&mut transaction, [laneway::task(job(2)).lane("a")]).await.unwrap();
+        transaction.commit().await.unwrap();
+
+        assert!(store.get(lost[0].id).await.unwrap().is_none());
+        assert_eq!(store.get(kept[0].id).await.unwrap().unwrap().state, TaskState::Pending);
+    }
+
+    #[tokio::test]
+    async fn effects_and_completion_happen_together_and_once() {
+        for then in [Then::Commit, Then::FailFirst, Then::CommitAndFail] {
+            let (database, store) = database().await;
+            let pool = PgPool::connect(&database.url).await.unwrap();
+            let task = Client::new(&store).enqueue(Book { then }).await.unwrap();
+
+            let worker = Worker::builder(&store).state(pool).handle(book).build().unwrap();
+            worker.run_until_empty().await.unwrap();
+
+            assert_eq!(store.get(task.id).await.unwrap().unwrap().state, TaskState::Completed);
+            assert_eq!(accounts(&database).await, 1, "its effects happened once");
+            assert_eq!(count(&*store, TaskState::Pending).await, 1, "and so did the task that it enqueued");
+        }
+    }
+}
