@@ -29,6 +29,7 @@ mod connection;
 mod driver;
 mod feed;
 mod guard;
+pub mod handlers;
 mod input;
 mod metrics;
 mod probes;

@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use laneway_core::{Kind, QueueName};
+use laneway_core::{Json, Kind, QueueName};
 
+use crate::attempt::Attempt;
 use crate::board::Board;
-use crate::handler::{Handler, Registered, Setup};
+use crate::handler::{Handler, IntoAnswer, Registered, Setup};
 use crate::lanes::LaneWatch;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -71,6 +72,31 @@ impl WorkerBuilder {
     /// Runs tasks of one kind with `handler`, an async function: see [`Handler`].
     pub fn handle<Arguments, H: Handler<Arguments>>(mut self, handler: H) -> Self {
         self.handlers.push(Registered::new(handler));
+        self
+    }
+
+    /// Runs tasks of a kind that is known at run time only, for programs that pass tasks on. The handler gets the payload as it is.
+    ///
+    /// ```
+    /// # use laneway::{core::Json, Attempt, Failure, SqliteStore, Worker};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let kind = String::from("mail.receipt"); // from the command line, say
+    /// let worker = Worker::builder(SqliteStore::temporary().await?)
+    ///     .handle_kind(kind, |payload: Json, _attempt: Attempt| async move {
+    ///         println!("{}", payload.as_str());
+    ///         Ok::<(), Failure>(())
+    ///     })
+    ///     .build()?;
+    /// # drop(worker);
+    /// # Ok(()) }
+    /// ```
+    pub fn handle_kind<F, Fut>(mut self, kind: impl Into<String>, handler: F) -> Self
+    where
+        F: Fn(Json, Attempt) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoAnswer> + Send + 'static,
+    {
+        self.handlers.push(Registered::of_kind(kind.into(), handler));
         self
     }
 
@@ -262,10 +288,10 @@ impl WorkerBuilder {
         let setup = Setup { states: &self.states, store: &self.store };
         let mut handlers = HashMap::new();
         for handler in std::mem::take(&mut self.handlers) {
-            let name = handler.kind;
+            let name = handler.kind.clone();
             let missing = (handler.missing)(&setup);
             self.problems.extend(missing.into_iter().map(|what| format!("the handler of `{name}` {what}")));
-            match Kind::new(name) {
+            match Kind::new(name.as_ref()) {
                 Err(refused) => self.problems.push(refused.to_string()),
                 Ok(kind) => {
                     if handlers.insert(kind, handler).is_some() {

@@ -4,6 +4,7 @@
 //! [`Completion`](crate::Completion), or a type of the user's own that implements [`FromAttempt`]. It returns a `Result`:
 //! the value is kept as the task's result, an error means that the task is tried again.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -164,7 +165,7 @@ type Run = dyn Fn(&Attempt) -> Result<BoxedAnswer, Failure> + Send + Sync;
 /// A handler as the worker keeps it: its types are forgotten.
 #[derive(Clone)]
 pub(crate) struct Registered {
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     pub needs_own_lease: bool,
     pub missing: fn(&Setup<'_>) -> Vec<String>,
     run: Arc<Run>,
@@ -173,11 +174,24 @@ pub(crate) struct Registered {
 impl Registered {
     pub(crate) fn new<Arguments, H: Handler<Arguments>>(handler: H) -> Self {
         Self {
-            kind: H::Payload::KIND,
+            kind: H::Payload::KIND.into(),
             needs_own_lease: H::needs_own_lease(),
             missing: H::missing,
             run: Arc::new(move |attempt| Ok(handler.call(decode(attempt)?, attempt))),
         }
+    }
+
+    /// A handler whose kind is known at run time only, and which takes payloads as they are.
+    pub(crate) fn of_kind<F, Fut>(kind: String, handler: F) -> Self
+    where
+        F: Fn(Json, Attempt) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoAnswer> + Send + 'static,
+    {
+        let run = move |attempt: &Attempt| -> Result<BoxedAnswer, Failure> {
+            let future = handler(attempt.payload().clone(), attempt.clone());
+            Ok(Box::pin(async move { future.await.into_answer() }))
+        };
+        Self { kind: kind.into(), needs_own_lease: false, missing: |_| vec![], run: Arc::new(run) }
     }
 
     /// Decodes the payload and calls the handler.

@@ -1,0 +1,5 @@
+//! The ready handlers, against a real HTTP server and real programs.
+
+mod exec;
+mod http;
+mod support;
