@@ -1,8 +1,12 @@
-//! Kinds that every worker of this program handles.
+//! Kinds that every worker of this program handles: `echo` and `http.request`.
 
 use laneway::{Failure, Payload, WorkerBuilder};
 use laneway_core::Json;
+use laneway_server::handlers::{HttpOptions, HttpRequests, Reach};
 use serde::{Deserialize, Serialize};
+
+use crate::problem::Problem;
+use crate::settings::Settings;
 
 /// Answers with its payload: for trying things out.
 #[derive(Serialize, Deserialize)]
@@ -18,6 +22,17 @@ async fn echo(echo: Echo) -> Result<Json, Failure> {
 }
 
 /// A builder with all of them.
-pub fn all(builder: WorkerBuilder) -> WorkerBuilder {
-    builder.handle(echo)
+///
+/// # Errors
+/// When TLS cannot be set up.
+pub fn all(builder: WorkerBuilder, settings: &Settings) -> Result<WorkerBuilder, Problem> {
+    let requests = HttpRequests::new(http_options(settings));
+    let requests = requests.map_err(|error| Problem::because("`http.request` cannot be handled", &error))?;
+    Ok(requests.add_to(builder.handle(echo)))
+}
+
+/// What handlers that call others may do.
+pub fn http_options(settings: &Settings) -> HttpOptions {
+    let reach = if settings.is("worker.http_targets", "any") { Reach::Any } else { Reach::Public };
+    HttpOptions { reach, ..HttpOptions::default() }
 }

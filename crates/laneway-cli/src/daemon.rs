@@ -30,6 +30,7 @@ pub fn builder(store: &StoreHandle, settings: &Settings) -> Result<WorkerBuilder
         .poll_interval_max(millis("worker.poll_interval_max_ms").unwrap_or_default())
         .grace(Duration::from_secs(settings.whole("worker.shutdown_grace_s").unwrap_or(30)))
         .memory_high(settings.ratio("worker.memory_high").unwrap_or(0.8))
+        .memory_stop(settings.ratio("worker.memory_stop").unwrap_or(0.95))
         .min_free_ratio(settings.ratio("worker.min_free_ratio").unwrap_or(0.0));
     for (queue, weight) in settings.queues() {
         builder = builder.weighted_queue(&queue, weight);

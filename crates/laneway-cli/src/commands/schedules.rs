@@ -149,16 +149,22 @@ impl Schedules {
             Self::Run { name } => return run(store, name, context).await,
             Self::Pause { name } => (
                 name,
-                store.pause_schedule(&named(name)?).await?,
+                store.pause_schedule_by(&context.actor, &named(name)?).await?,
                 "is paused",
                 "is paused already, or not there",
             ),
-            Self::Resume { name } => {
-                (name, store.resume_schedule(&named(name)?).await?, "goes on", "is not paused, or not there")
-            }
-            Self::Rm { name } => {
-                (name, store.remove_schedule(&named(name)?).await?, "is removed", "is not there")
-            }
+            Self::Resume { name } => (
+                name,
+                store.resume_schedule_by(&context.actor, &named(name)?).await?,
+                "goes on",
+                "is not paused, or not there",
+            ),
+            Self::Rm { name } => (
+                name,
+                store.remove_schedule_by(&context.actor, &named(name)?).await?,
+                "is removed",
+                "is not there",
+            ),
             Self::Add(_) | Self::Next(_) => unreachable!("dealt with before"),
         };
         let says = if changed { says } else { not };
@@ -219,7 +225,7 @@ async fn run(store: &dyn Store, name: &str, context: &Context) -> Outcome {
         task: i64,
         enqueued: bool,
     }
-    let (task, enqueued) = match store.run_schedule(&named(name)?).await? {
+    let (task, enqueued) = match store.run_schedule_by(&context.actor, &named(name)?).await? {
         Ran::NotFound => return Err(not_found(name)),
         Ran::Enqueued(task) => (task, true),
         Ran::Open(task) => (task, false),
@@ -242,7 +248,7 @@ impl Add {
             .overlap(overlap);
         schedule.check(&Default::default())?;
         let opened = context.store_to_fill().await?;
-        let view = opened.store.put_schedule(schedule).await?;
+        let view = opened.store.put_schedule_by(&context.actor, schedule).await?;
         let next = view.next_fire_at.map_or("is paused".into(), |next| {
             format!("fires next {}", text::moment(next, Timestamp::now()))
         });

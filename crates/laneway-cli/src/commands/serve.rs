@@ -32,7 +32,10 @@ impl Serve {
         let level = logging::start(&context.settings);
         let opened = context.store_to_serve().await?;
         let worker = match self.worker {
-            true => Some(daemon::build(builtin::all(daemon::builder(&opened.handle, &context.settings)?))?),
+            true => Some(daemon::build(builtin::all(
+                daemon::builder(&opened.handle, &context.settings)?,
+                &context.settings,
+            )?)?),
             false => None,
         };
         let metrics = worker.as_ref().map(laneway::Worker::metrics);

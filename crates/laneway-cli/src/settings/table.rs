@@ -193,6 +193,14 @@ pub static SETTINGS: &[Setting] = &[
     )
     .default("0.8"),
     Setting::new(
+        "worker.memory_stop",
+        Working,
+        "memory-stop",
+        Form::Ratio,
+        "above this share of memory in use nothing is claimed",
+    )
+    .default("0.95"),
+    Setting::new(
         "worker.min_free_ratio",
         Working,
         "min-free-ratio",
@@ -215,6 +223,14 @@ pub static SETTINGS: &[Setting] = &[
         "how long attempts may go on after the first signal to stop; then they are given back",
     )
     .default("30"),
+    Setting::new(
+        "worker.http_targets",
+        Working,
+        "http-targets",
+        Form::Choice(&["public", "any"]),
+        "which addresses http.request and endpoints may call: any includes private and loopback ones",
+    )
+    .default("public"),
     Setting::new(
         "worker.name",
         Working,

@@ -184,6 +184,22 @@ const CASES: &[Case] = &[
         "error: worker.queues is `a=0` (from flag --queues); allowed is …",
     ),
     ("laneway worker run --queues a,a", 2, "…error: the worker cannot be built: queue `a` is named twice"),
+    (
+        "laneway worker exec k",
+        2,
+        "error: the following required arguments were not provided:\n  <COMMAND>...\n…",
+    ),
+    (
+        "laneway worker exec k -- ''",
+        2,
+        "error: the handler of `k` names no program; give a command after `--`",
+    ),
+    (
+        "laneway worker exec k --snooze soon -- true",
+        2,
+        "error: snooze `soon` is no time span; … [out_of_range]",
+    ),
+    ("laneway worker http k --url ftp://x", 2, "error: `ftp://x` cannot be called: …"),
     // stores that are not there, or are something else
     ("laneway tasks ls", 5, "error: there is no store at …/.laneway/laneway.db; … [cannot_open]"),
     ("laneway enqueue a --store sqlite:no/where.db", 5, "error: cannot open … [cannot_open]"),

@@ -219,3 +219,38 @@ fn a_server_that_others_can_reach_needs_a_token() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(server.stop().success());
 }
+
+#[test]
+fn a_program_handles_a_kind() {
+    let session = Session::new();
+    session.write(
+        "handle.sh",
+        "read payload; [ \"$payload\" = 1 ] && exit 100; echo \"{\\\"got\\\": $payload}\"",
+    );
+    let mut worker = Daemon::start(&session, "worker exec hello -- sh handle.sh");
+    worker.until("the worker starts with");
+
+    let ids = session.run_with_input("laneway enqueue hello --many - -o id", "7\n1\n");
+    assert_eq!(ids.out, "1\n2\n");
+
+    let waited = session.run("laneway tasks wait 1 2");
+    assert_eq!(waited.code, 1, "{}{}", waited.out, waited.err);
+    assert!(waited.out.contains(" 1  completed  {\"got\":7}\n 2  failed "), "{}", waited.out);
+    assert!(worker.stop().success());
+}
+
+#[test]
+fn an_endpoint_handles_a_kind() {
+    let session = Session::new();
+    let mut server = Daemon::start(&session, "serve --listen 0");
+    let address = server.address();
+    let relay = format!("worker http relay --url http://{address}/api/v1/tasks --http-targets any");
+    let mut worker = Daemon::start(&session, &relay);
+    worker.until("the worker starts with");
+
+    session.out("laneway enqueue relay '{\"kind\": \"passed.on\"}'");
+
+    assert_eq!(session.run("laneway tasks wait 1").code, 0);
+    assert_eq!(session.out("laneway tasks ls --where kind:passed.on -o id"), "2\n");
+    assert!(worker.stop().success() && server.stop().success());
+}

@@ -24,6 +24,8 @@ fn every_command_has_help() {
         "serve",
         "worker",
         "worker run",
+        "worker exec",
+        "worker http",
         "worker ls",
         "worker show",
         "worker drain",

@@ -138,7 +138,7 @@ fn line_matches(wanted: &str, line: &str) -> bool {
         return wanted == line;
     }
     let narrow = |text: &str| text.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
-    let (wanted, line) = (narrow(wanted), narrow(line));
+    let (wanted, line) = (narrow(wanted).replace(" …", "…").replace("… ", "…"), narrow(line));
     let mut parts = wanted.split('…');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = line.strip_prefix(first) else { return false };

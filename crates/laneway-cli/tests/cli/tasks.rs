@@ -44,7 +44,10 @@ fn tasks_that_are_named_are_answered_one_by_one() {
     let ran = session.run("laneway tasks snooze 1 9 --for 1h");
 
     assert_eq!(ran.code, 4);
-    assert_eq!(ran.out, "ID  ANSWER\n 1  snoozed\n 9  skipped: there is no such task\n");
+    assert_eq!(
+        ran.out,
+        "ID  ANSWER\n 1  snoozed\n 9  skipped: it does not exist, or its history was removed\n"
+    );
     assert_eq!(session.run("laneway tasks retry 1").code, 3);
     assert_eq!(session.run("laneway tasks delete 1").out, "ID  ANSWER\n 1  deleted\n");
 }

@@ -35,7 +35,7 @@ impl Dev {
             remove(&settings)?;
         }
         let opened = open(&settings, Purpose::Serving).await?;
-        let worker = daemon::build(builtin::all(daemon::builder(&opened.handle, &settings)?))?;
+        let worker = daemon::build(builtin::all(daemon::builder(&opened.handle, &settings)?, &settings)?)?;
         let server = bind(opened.store.clone(), settings.listen(), Some(worker.metrics())).await?;
         context.out.data(&banner(&opened, &server.address().to_string(), &context.settings))?;
         let parts = Parts { worker: Some(worker), server: Some(server), ..Parts::default() };
@@ -92,6 +92,7 @@ fn banner(opened: &Opened, address: &str, settings: &Settings) -> String {
   try, in another terminal:
     laneway enqueue echo '\"hello\"'{store}
     laneway tasks ls{store}
+    laneway worker exec hello{store} -- sh -c 'echo \"hi $(cat)\"'
 
 "
     )

@@ -6,7 +6,7 @@
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use laneway_core::{
-    ACT_MAX, Acted, Action, Bulk, BulkId, BulkState, Filter, NewBulk, Skip, Store, TaskId, parse_span,
+    ACT_MAX, Acted, Action, Bulk, BulkId, BulkState, Filter, NewBulk, Store, TaskId, parse_span,
 };
 use serde::Serialize;
 
@@ -107,6 +107,9 @@ impl Priority {
 struct Row {
     id: i64,
     done: bool,
+    /// The stable code of a skip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
     answer: String,
 }
 
@@ -212,10 +215,14 @@ pub fn verb(action: Action) -> String {
 fn row(action: Action, id: TaskId, acted: Acted) -> Row {
     let answer = match acted {
         Acted::Requested => "its worker is told to stop it".into(),
-        Acted::Skipped(skip) => format!("skipped: {}", why_skipped(skip)),
+        Acted::Skipped(skip) => format!("skipped: it {skip}"),
         _ => done(action).to_owned(),
     };
-    Row { id: id.0, done: acted.is_done(), answer }
+    let code = match acted {
+        Acted::Skipped(skip) => Some(skip.code()),
+        _ => None,
+    };
+    Row { id: id.0, done: acted.is_done(), code, answer }
 }
 
 fn done(action: Action) -> &'static str {
@@ -226,19 +233,5 @@ fn done(action: Action) -> &'static str {
         Action::Delete => "deleted",
         Action::SetPriority(_) => "has its new priority",
         _ => "done",
-    }
-}
-
-fn why_skipped(skip: Skip) -> String {
-    match skip {
-        Skip::NotFound => "there is no such task".into(),
-        Skip::Ended(state) => format!("it has ended as {state}"),
-        Skip::Open => "it has not ended".into(),
-        Skip::Running => "it is running".into(),
-        Skip::Unchanged => "it is so already".into(),
-        Skip::KeyHeld(holder) => format!("task {holder} holds its key"),
-        Skip::Plain => "it is a plain success, which goes with its day".into(),
-        Skip::Busy => "another transaction holds it; try again".into(),
-        other => format!("{other:?}"),
     }
 }

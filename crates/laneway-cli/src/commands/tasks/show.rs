@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use laneway_core::{FailedAttempt, TaskId, TaskView};
+use laneway_core::{FailedAttempt, ProgressView, TaskId, TaskView};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -63,6 +63,7 @@ fn fields(shown: &Shown, now: Timestamp) -> Vec<(&'static str, String)> {
         ("ended", moment(task.ended_at)),
         ("waited", optional(waited(task))),
         ("ran", optional(ran(task))),
+        ("progress", optional(task.progress.as_ref().map(|progress| told(progress, now)))),
         ("worker", optional(task.worker.map(|worker| worker.to_string()))),
         (
             "timeout",
@@ -85,6 +86,11 @@ fn waited(task: &TaskView) -> Option<String> {
 
 fn ran(task: &TaskView) -> Option<String> {
     Some(text::span(text::since(task.started_at?, task.ended_at?)))
+}
+
+fn told(progress: &ProgressView, now: Timestamp) -> String {
+    let note = progress.note.as_deref().map(|note| format!(" {note}")).unwrap_or_default();
+    format!("{:.0}%{note} ({})", progress.fraction * 100.0, text::ago(progress.at, now))
 }
 
 fn failed(failure: &FailedAttempt, now: Timestamp) -> String {

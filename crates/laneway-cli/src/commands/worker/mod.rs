@@ -1,22 +1,26 @@
 //! `laneway worker`: run tasks, and see who does.
 
-use clap::{Args, Subcommand};
+mod run;
+
+use clap::Subcommand;
 use jiff::Timestamp;
 use laneway_core::{Kinds, SessionId, Store, WorkerView};
 
 use super::queues::Changed;
 use crate::context::Context;
-use crate::daemon::{self, Parts};
 use crate::output::{Column, column, right, text};
 use crate::problem::{Exit, Outcome, Problem};
-use crate::settings::{Flags, Given, Working};
-use crate::{builtin, logging};
+use crate::settings::Given;
 
 /// Runs tasks, and shows who does.
 #[derive(Debug, Subcommand)]
 pub enum Worker {
-    /// Run tasks of the built-in kinds
-    Run(Run),
+    /// Run tasks of the built-in kinds, echo and http.request
+    Run(run::Run),
+    /// Handle a kind by starting a program for every task
+    Exec(run::Exec),
+    /// Handle a kind by calling an endpoint for every task
+    Http(run::Http),
     /// List living workers
     Ls,
     /// One worker
@@ -29,13 +33,6 @@ pub enum Worker {
         /// The beginning of its session
         id: String,
     },
-}
-
-/// Runs tasks.
-#[derive(Args, Debug)]
-pub struct Run {
-    #[command(flatten)]
-    pub working: Flags<Working>,
 }
 
 const COLUMNS: &[Column<WorkerView>] = &[
@@ -65,12 +62,18 @@ pub fn short(session: SessionId) -> String {
 
 impl Worker {
     pub async fn run(&self, context: &Context) -> Outcome {
-        if let Self::Run(_) = self {
-            return run(context).await;
+        match self {
+            Self::Run(command) => command.run(context).await,
+            Self::Exec(command) => command.run(context).await,
+            Self::Http(command) => command.run(context).await,
+            _ => self.look(context).await,
         }
+    }
+
+    async fn look(&self, context: &Context) -> Outcome {
         let opened = context.store().await?;
         match self {
-            Self::Run(_) => unreachable!("dealt with before"),
+            Self::Run(_) | Self::Exec(_) | Self::Http(_) => unreachable!("dealt with before"),
             Self::Ls => {
                 context.out.list("workers", &opened.store.workers().await?, COLUMNS, None)?;
                 Ok(Exit::Done)
@@ -82,22 +85,17 @@ impl Worker {
 
     pub fn flags(&self) -> Vec<Given> {
         match self {
-            Self::Run(run) => run.working.given.clone(),
+            Self::Run(command) => command.working.given.clone(),
+            Self::Exec(command) => command.working.given.clone(),
+            Self::Http(command) => command.working.given.clone(),
             _ => vec![],
         }
     }
 
     /// True when it runs tasks, and does not only look.
     pub fn runs(&self) -> bool {
-        matches!(self, Self::Run(_))
+        matches!(self, Self::Run(_) | Self::Exec(_) | Self::Http(_))
     }
-}
-
-async fn run(context: &Context) -> Outcome {
-    let level = logging::start(&context.settings);
-    let opened = context.store_to_serve().await?;
-    let worker = daemon::build(builtin::all(daemon::builder(&opened.handle, &context.settings)?))?;
-    daemon::run(Parts { worker: Some(worker), ..Parts::default() }, context, &level).await
 }
 
 /// The one worker whose session begins like this.
