@@ -1,5 +1,8 @@
 //! `laneway enqueue`: one task with every option, and many.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Command;
+
 use crate::support::{Session, assert_matches};
 
 #[test]
@@ -106,4 +109,23 @@ fn a_bad_line_of_standard_input_tells_what_was_stored() {
         &ran.err,
     );
     assert_eq!(session.out("laneway tasks ls -o id"), "1\n2\n");
+}
+
+#[test]
+fn who_interrupts_is_told_what_was_stored() {
+    let session = Session::new();
+    let mut producer = session.start("exec laneway enqueue echo --many - -o id");
+    let mut input = producer.stdin.take().expect("piped");
+    input.write_all("1\n".repeat(10_000).as_bytes()).expect("it reads");
+    let mut ids = BufReader::new(producer.stdout.take().expect("piped")).lines();
+    ids.next().expect("the first chunk is stored").expect("an id");
+
+    let signalled = Command::new("kill").args(["-INT", &producer.id().to_string()]).status();
+    assert!(signalled.expect("there is a kill").success());
+
+    assert_eq!(producer.wait().expect("it was started").code(), Some(130));
+    assert_eq!(ids.count(), 9_999);
+    let mut said = String::new();
+    producer.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert_eq!(said, "interrupted: the 10 000 tasks up to line 10000 are stored\n");
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use laneway_core::{Enqueued, NewTask};
 use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::lines::{Chunk, Lines};
@@ -40,11 +41,13 @@ pub async fn run(file: &Path, template: Option<NewTask>, context: &Context) -> O
     let opened = context.store_to_fill().await?;
     let mut chunks = read(file, template)?;
     let progress = progress(context);
+    // Made once, so that a Ctrl-C while the store writes a chunk is not missed.
+    let mut interrupted = signal(SignalKind::interrupt())?;
     let (started, mut stored) = (Instant::now(), Stored::default());
     let ended = loop {
         let chunk = tokio::select! {
             chunk = chunks.recv() => chunk,
-            _ = tokio::signal::ctrl_c() => break Ok(Exit::Interrupted),
+            _ = interrupted.recv() => break Ok(Exit::Interrupted),
         };
         let chunk = match chunk {
             None => break Ok(Exit::Done),
