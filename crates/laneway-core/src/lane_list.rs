@@ -13,7 +13,7 @@ use crate::validate::{self, Code, InvalidInput};
 pub const LANE_COUNT_MAX: u64 = 10_000;
 /// Lanes that one look orders by backlog or by what is held.
 pub const LANES_LOOK_MAX: u32 = 5_000;
-/// Tasks that one look counts in all lanes together, and once more in those that have more than their share.
+/// Tasks that one look counts in all lanes together. If there are more, lanes have shares of them.
 pub const LANES_COUNT_ROWS: u64 = 100_000;
 
 /// The order of a list of lanes.
@@ -39,10 +39,10 @@ impl LaneOrder {
         }
     }
 
-    /// The number that lanes are ordered by; 0 for keys.
+    /// The number that lanes are ordered by; 0 for keys. Of two that were counted as far, the one that has more goes first.
     pub fn number(self, lane: &LaneView) -> u64 {
         match self {
-            Self::Backlog => lane.pending,
+            Self::Backlog => lane.pending + u64::from(lane.more),
             Self::Held => lane.held,
             Self::Key => 0,
         }

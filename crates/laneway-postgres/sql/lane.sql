@@ -125,7 +125,8 @@ $$;
 
 -- The lanes of a queue: by backlog, held or key, after the lane with that number and key. Lanes that no worker has taken up
 -- yet are known by their marks only. By backlog and held, the first p_lanes lanes by key are looked at, and `partial` says when
--- there are more. Tasks are counted in two passes: every lane has a share of p_rows, and what has more gets a second one.
+-- there are more. Up to p_rows tasks are counted in one go. If there are more, every lane has a share of them, and the few that have more
+-- than it get a second one.
 create or replace function list_lanes(p_queue text, p_order text, p_number bigint, p_key text, p_limit int, p_lanes int, p_rows bigint, p_most bigint)
 returns table (
     key text, lim int, interval_ms bigint, halts boolean, halted boolean, paused boolean, pending bigint, more boolean, held bigint, partial boolean
@@ -138,11 +139,10 @@ set enable_bitmapscan = off
 set enable_nestloop = off     -- nothing is known of the numbers of rows here, and 1,000 lanes times 1,000 turns are too many
 as $$
     with marked as materialized (
-        select m.lane, m.key, coalesce((array_agg(m.lim order by m.id desc) filter (where m.lim is not null))[1], 1) as lim
-        from (select m.* from mark m where m.queue = p_queue limit 10000) m
-        where (select true from lane l where l.id = m.lane) is null
-          and (p_order <> 'key' or m.key > coalesce(p_key, ''))
-        group by m.lane, m.key
+        select distinct on (m.lane) m.lane, m.key, coalesce(m.lim, 1) as lim
+        from (select m.id, m.lane, m.key, m.lim from mark m where m.queue = p_queue limit 10000) m
+        where p_order <> 'key' or m.key > coalesce(p_key, '')
+        order by m.lane, m.lim is null, m.id desc          -- the last limit that was given
     ),
     found as materialized (
         select f.*
@@ -154,22 +154,49 @@ as $$
             order by l.key
             limit case when p_order = 'key' then p_limit else p_lanes end)
             union all
-            select m.lane, m.key, m.lim, 0, false, false, 0 from marked m
+            select m.lane, m.key, m.lim, 0, false, false, 0 from marked m where (select true from lane l where l.id = m.lane) is null
         ) f
         order by f.key
         limit case when p_order = 'key' then p_limit else p_lanes end
     ),
-    share as (
-        select least(p_most, greatest(20, p_rows / greatest(count(*), 1))) as bound from found
+    whole as materialized (
+        select c.lane, count(*) as n
+        from (
+            select l.lane
+            from (
+                (select t.lane from task t where t.queue = p_queue and t.lane < 0 limit p_rows + 1)
+                union all
+                (select t.lane from task t where t.queue = p_queue and t.lane > 0 limit p_rows + 1)
+            ) l
+            limit p_rows + 1
+        ) c
+        group by c.lane
+    ),
+    share as materialized (
+        select
+            w.is_all,
+            case when w.is_all then p_most else least(p_most, greatest(20, p_rows / 2 / greatest(f.lanes, 1))) end as bound
+        from (select coalesce(sum(w.n), 0) <= p_rows as is_all from whole w) w
+        cross join (select count(*) as lanes from found) f
     ),
     counted as materialized (
-        select f.*, s.bound, c.n
+        select
+            f.*, s.bound,
+            case
+                when s.is_all then least(coalesce(w.n, 0), s.bound + 1)
+                else (select count(*) from (select from task t where t.queue = p_queue and t.lane = f.id limit s.bound + 1) t)
+            end as n
         from found f
         cross join share s
-        cross join lateral (select count(*) as n from (select from task t where t.queue = p_queue and t.lane = f.id limit s.bound + 1) t) c
+        left join whole w on w.lane = f.id
     ),
-    rest as (
-        select least(p_most, min(c.bound) + p_rows / greatest(count(*) filter (where c.n > c.bound), 1)) as bound from counted c
+    longer as materialized (
+        select min(c.bound) as bound, count(*) filter (where c.n > c.bound) as lanes from counted c
+    ),
+    rest as materialized (
+        -- Not when so many have more that counting them again would cost as much as the first time.
+        select case when l.lanes * l.bound > p_rows / 2 then l.bound else least(p_most, l.bound + p_rows / 2 / greatest(l.lanes, 1)) end as bound
+        from longer l
     ),
     lines as materialized (
         select u.lane, count(*) as n
@@ -183,20 +210,22 @@ as $$
             c.key, c.lim, c.interval_ms, c.halts,
             c.may_be_halted and exists (select from halt h where h.lane = c.id and h.task_id <> 0) as halted,
             c.may_be_halted and exists (select from halt h where h.lane = c.id and h.task_id = 0) as paused,
-            least(p.n, r.bound) as pending, p.n > r.bound as more,
+            least(p.n, p.bound) as pending, p.n > p.bound as more,
             c.issued - coalesce(l.n, 0) - case when c.interval_ms > 0 then (select count(*) from parked p where p.lane = c.id) else 0 end as held
         from counted c
-        cross join rest r
         cross join lateral (
-            select case
-                when c.n <= c.bound then c.n
-                else (select count(*) from (select from task t where t.queue = p_queue and t.lane = c.id limit r.bound + 1) t)
-            end as n
+            select c.n, c.bound
+            where c.n <= c.bound or c.bound = (select r.bound from rest r)
+            union all
+            select count(*), (select r.bound from rest r)
+            from (select from task t where t.queue = p_queue and t.lane = c.id limit (select r.bound + 1 from rest r)) t
+            where c.n > c.bound and c.bound <> (select r.bound from rest r)
+            having c.n > c.bound and c.bound <> (select r.bound from rest r)
         ) p
         left join lines l on l.lane = c.id
     ),
     ordered as (
-        select v.*, case p_order when 'backlog' then v.pending when 'held' then v.held else 0 end as number from viewed v
+        select v.*, case p_order when 'backlog' then v.pending + v.more::int when 'held' then v.held else 0 end as number from viewed v
     )
     select
         o.key, o.lim, o.interval_ms, o.halts, o.halted, o.paused, o.pending, o.more, o.held,

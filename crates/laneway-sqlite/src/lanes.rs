@@ -103,6 +103,9 @@ fn count_all(db: &Connection, queue: i64, lanes: &mut [(i64, LaneView)]) -> rusq
         count(db, queue, *id, first, lane)?;
     }
     let more = lanes.iter().filter(|(_, lane)| lane.more).count();
+    if more as u64 * first > LANES_COUNT_ROWS / 2 {
+        return Ok(()); // counting them again would cost as much as the first time
+    }
     let second = (first + share(more)).min(LANE_COUNT_MAX);
     for (id, lane) in lanes.iter_mut().filter(|(_, lane)| lane.more) {
         count(db, queue, *id, second, lane)?;

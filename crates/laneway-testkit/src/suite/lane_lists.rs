@@ -124,6 +124,19 @@ pub async fn a_long_backlog_is_counted_up_to_a_bound(store: &TestStore) {
     assert_eq!(store.lane_view("long").await, page.lanes[0]);
 }
 
+pub async fn of_many_long_lanes_the_longest_goes_first(store: &TestStore) {
+    let bound = LANE_COUNT_MAX as usize;
+    store.given_all(tasks_like(a_task().lane("a"), bound)).await;
+    store.given_all(tasks_like(a_task().lane("b"), bound + 5)).await;
+
+    let page = store.lanes(lanes_of_default(LaneOrder::Backlog).limit(1)).await.unwrap();
+    let next = page.next.clone().unwrap();
+    let rest = store.lanes(lanes_of_default(LaneOrder::Backlog).after(next)).await.unwrap();
+
+    assert_eq!((keys(&page.lanes), page.lanes[0].more), (vec!["b"], true));
+    assert_eq!((keys(&rest.lanes), rest.lanes[0].more), (vec!["a"], false));
+}
+
 pub async fn a_page_of_lanes_has_between_one_and_five_hundred(store: &TestStore) {
     for limit in [0, 501] {
         let refused = refusal(store.lanes(lanes_of_default(LaneOrder::Key).limit(limit)).await);

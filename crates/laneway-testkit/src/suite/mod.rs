@@ -169,6 +169,7 @@ macro_rules! store_suite {
                 a_lane_is_listed_before_any_worker_has_looked_at_it,
                 lanes_of_other_queues_are_not_listed,
                 a_long_backlog_is_counted_up_to_a_bound,
+                of_many_long_lanes_the_longest_goes_first,
                 a_page_of_lanes_has_between_one_and_five_hundred,
             }
             lanes {
