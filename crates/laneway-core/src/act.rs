@@ -69,6 +69,9 @@ pub enum Action {
     /// Lets a task that has failed or was cancelled start anew: under its id, with all its attempts. The errors of its
     /// former attempts stay.
     Retry,
+    /// Lets the failed and cancelled children of a task that has failed or was cancelled start anew; the task waits for
+    /// them, and its handler is not called again before they have ended.
+    RetryChildren,
     /// Puts a task that waits off, until this long from now. At most five years.
     Snooze(Duration),
     /// Removes a task that does not run, and its history.
@@ -83,6 +86,7 @@ impl Action {
         match self {
             Self::Cancel => "cancel",
             Self::Retry => "retry",
+            Self::RetryChildren => "retry_children",
             Self::Snooze(_) => "snooze",
             Self::Delete => "delete",
             Self::SetPriority(_) => "set_priority",
@@ -92,8 +96,8 @@ impl Action {
     /// The lists in which it can find something to do.
     pub fn places(self) -> &'static [Place] {
         match self {
-            Self::Cancel => &[Place::Pending, Place::Later, Place::Leased],
-            Self::Retry => &[Place::Ended],
+            Self::Cancel => &[Place::Pending, Place::Later, Place::Leased, Place::Waiting],
+            Self::Retry | Self::RetryChildren => &[Place::Ended],
             Self::Snooze(_) | Self::SetPriority(_) => &[Place::Pending, Place::Later],
             Self::Delete => &[Place::Pending, Place::Later, Place::Ended],
         }
@@ -151,6 +155,10 @@ pub enum Skip {
     Open,
     /// It runs.
     Running,
+    /// It waits for its children, or for the task that it follows.
+    Waiting,
+    /// It has no children that failed or were cancelled.
+    NoFailedChildren,
     /// It is as it should be already.
     Unchanged,
     /// Another task holds its unique key.
@@ -169,6 +177,8 @@ impl Skip {
             Self::Ended(_) => "task_ended",
             Self::Open => "task_open",
             Self::Running => "task_running",
+            Self::Waiting => "task_waiting",
+            Self::NoFailedChildren => "no_failed_children",
             Self::Unchanged => "unchanged",
             Self::KeyHeld(_) => "unique_conflict",
             Self::Plain => "plain_success",
@@ -185,6 +195,8 @@ impl fmt::Display for Skip {
             Self::Ended(state) => write!(f, "has ended as {state}"),
             Self::Open => f.write_str("has not ended"),
             Self::Running => f.write_str("is running; cancel it first"),
+            Self::Waiting => f.write_str("waits for other tasks; cancel it first"),
+            Self::NoFailedChildren => f.write_str("has no children that failed or were cancelled"),
             Self::Unchanged => f.write_str("is as it should be already"),
             Self::KeyHeld(holder) => write!(f, "cannot have its unique key back, task {holder} holds it"),
             Self::Plain => f.write_str("is a plain success, of which nothing is kept; it goes with its day"),

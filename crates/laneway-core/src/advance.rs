@@ -108,7 +108,7 @@ pub struct Claimed {
 impl Claimed {
     /// The end of this attempt.
     pub fn settle(&self, outcome: crate::Outcome) -> Settle {
-        Settle { task: self.task.id, lease: self.lease, outcome }
+        Settle { task: self.task.id, lease: self.lease, outcome, spawned: None }
     }
 }
 

@@ -1,7 +1,8 @@
-//! How long history is kept, by queue and state.
+//! The settings of a queue: how long history is kept, by state, and whether its tasks run one at a time.
 
 use serde::{Deserialize, Serialize};
 
+use crate::family::Serial;
 use crate::look::State;
 use crate::validate::{self, InvalidInput};
 
@@ -70,10 +71,12 @@ pub struct QueueSettings {
     pub keep_cancelled: Option<Keep>,
     /// Whether statistics per minute are gathered.
     pub statistics: Option<bool>,
+    /// Whether its top-level tasks run one at a time. Can be changed only while the queue has no open tasks.
+    pub serial: Option<Serial>,
 }
 
 impl QueueSettings {
-    /// Checks the days.
+    /// Checks the days and the number of children.
     ///
     /// # Errors
     /// `out_of_range`.
@@ -85,6 +88,6 @@ impl QueueSettings {
         ] {
             keep.map_or(Ok(()), |keep| keep.check(field))?;
         }
-        Ok(())
+        self.serial.map_or(Ok(()), Serial::check)
     }
 }

@@ -14,6 +14,7 @@ mod advance;
 mod change;
 mod cron;
 mod error;
+mod family;
 mod filter;
 pub mod fires;
 mod hint;
@@ -33,6 +34,7 @@ mod stats;
 mod store;
 mod task;
 mod time;
+mod tree;
 mod unique;
 pub mod validate;
 pub mod why;
@@ -45,6 +47,11 @@ pub use act::{
 pub use advance::{Advance, Advanced, Claim, Claimed, Kinds, Left, Scan};
 pub use change::{Change, Changes, Position, Watch, WatcherId};
 pub use error::StoreError;
+pub use family::{
+    Children, FAMILY_ERRORS_MAX, FamilyPolicy, FamilyView, FollowUp, FollowUpOnFailure, Serial, Spawned,
+    Spawner, check_child, check_child_of, check_sibling_of, family_error, lane_in_serial_queue,
+    serial_queue_in_use,
+};
 pub use filter::{Compare, Filter, Moment, Term, Test};
 pub use hint::{Hint, HintSender, Hints};
 pub use id::{LeaseId, LeaseRef, LeaseToken, SessionId, TaskId};
@@ -68,6 +75,7 @@ pub use stats::{FailedAttempt, Histogram, Point, Series};
 pub use store::Store;
 pub use task::{NewTask, Task, TaskOptions, When, check_bulk};
 pub use time::{parse_span, parse_time};
+pub use tree::{TREE_ROWS_MAX, Tree};
 pub use unique::{Effect, Enqueued, KeyScope, OnConflict, Unique, content_hash};
 pub use validate::{Code, InvalidInput, Limits};
-pub use why::{Holder, Paused, Reason, Serving, Why};
+pub use why::{Holder, OpenChild, Paused, Reason, Serving, Why};

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::advance::Kinds;
+use crate::family::{FamilyView, Serial};
 use crate::filter::{Filter, Test};
 use crate::id::{SessionId, TaskId};
 use crate::json::Json;
@@ -131,6 +132,9 @@ pub struct TaskView {
     pub cancel_requested: bool,
     /// How far the running attempt is, if it has told.
     pub progress: Option<ProgressView>,
+    /// Its latest children, counted: while it waits for them and afterwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<FamilyView>,
     /// What few tasks set.
     #[serde(flatten)]
     pub options: TaskOptions,
@@ -332,6 +336,8 @@ pub struct QueueView {
     pub keep_cancelled: Keep,
     /// Whether statistics are gathered.
     pub statistics: bool,
+    /// Whether its top-level tasks run one at a time.
+    pub serial: Serial,
 }
 
 /// A living worker.
@@ -358,7 +364,8 @@ pub struct WorkerView {
 pub enum Cancel {
     /// It was not running and has ended as cancelled.
     Cancelled,
-    /// It is running; its worker is told to stop it. Should the attempt complete first, it has completed.
+    /// It is running; its worker is told to stop it. Should the attempt complete first, it has completed. Or it waits for
+    /// children, of which some are running and were told to stop: it ends as cancelled with the last of them.
     Requested,
     /// It had ended before, like this.
     Ended(State),

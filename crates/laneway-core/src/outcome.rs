@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::family::Spawned;
 use crate::id::{LeaseRef, TaskId};
 use crate::json::Json;
 use crate::validate::{self, REPORT_BYTES_MAX};
@@ -86,6 +87,16 @@ pub struct Settle {
     pub lease: LeaseRef,
     /// How the attempt ended.
     pub outcome: Outcome,
+    /// What is stored with it if the task has completed.
+    pub spawned: Option<Box<Spawned>>,
+}
+
+impl Settle {
+    /// Stores `spawned` with it.
+    pub fn spawning(mut self, spawned: Spawned) -> Self {
+        self.spawned = (!spawned.is_empty()).then(|| Box::new(spawned));
+        self
+    }
 }
 
 /// What became of one [`Settle`].
@@ -111,6 +122,8 @@ pub enum Verdict {
     Later,
     /// Runnable again.
     Pending,
+    /// Its children are stored, and it waits for them.
+    Waiting,
     /// This settle, or one of the same task before it, was recorded already. Nothing was changed.
     Already,
     /// The lease is gone, or is not this caller's: another attempt owns the task. Nothing was changed.

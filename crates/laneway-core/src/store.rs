@@ -13,6 +13,7 @@ use crate::act::{
 use crate::advance::{Advance, Advanced, Kinds};
 use crate::change::{Changes, Position, Watch, WatcherId};
 use crate::error::StoreError;
+use crate::family::{Children, FamilyView};
 use crate::hint::Hints;
 use crate::id::{SessionId, TaskId};
 use crate::keep::QueueSettings;
@@ -25,6 +26,7 @@ use crate::progress::Report;
 use crate::schedule::{Fired, Ran, Schedule, ScheduleView};
 use crate::stats::{FailedAttempt, Point, Series};
 use crate::task::NewTask;
+use crate::tree::Tree;
 use crate::unique::Enqueued;
 use crate::why::Why;
 
@@ -120,6 +122,23 @@ pub trait Store: Send + Sync + 'static {
 
     /// The queues that are known, with the age of their oldest runnable task.
     async fn queues(&self) -> Result<Vec<QueueView>, StoreError>;
+
+    /// The latest children of a task, counted; `None` when it never had any, or is not known.
+    async fn family(&self, parent: TaskId) -> Result<Option<FamilyView>, StoreError> {
+        Ok(self.get(parent).await?.and_then(|task| task.family))
+    }
+
+    /// The latest children of a task in order of their ids, with results and errors.
+    async fn children(&self, page: Children) -> Result<Vec<TaskView>, StoreError>;
+
+    /// The first hundred tasks that follow a task and have not ended as plain successes.
+    async fn follow_ups(&self, task: TaskId) -> Result<Vec<TaskView>, StoreError>;
+
+    /// A task with its children and theirs, at most `max_rows` (1 to 1,000) of them; `None` when it is not known. What is
+    /// open or has failed is shown first, the rest is counted.
+    async fn tree(&self, task: TaskId, max_rows: u32) -> Result<Option<Tree>, StoreError> {
+        crate::tree::tree(self, task, max_rows).await
+    }
 
     /// Everything that keeps a task from running, of one moment; `None` when there is no such task.
     async fn why(&self, task: TaskId) -> Result<Option<Why>, StoreError>;

@@ -284,21 +284,49 @@ pub struct TaskOptions {
     /// The fire of a schedule that it comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fire: Option<Fire>,
+    /// Which step of its family this is: 0 until its children have ended for the first time.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub step: u32,
+    /// The task that it follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<TaskId>,
+    /// True when its next attempt is not to call the handler but to wait for its failed children, which start anew: see
+    /// [`Action::RetryChildren`](crate::Action::RetryChildren).
+    #[serde(skip_serializing_if = "is_false")]
+    pub resume: bool,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl TaskOptions {
     /// The options of a new task as stores keep them: `None` when there is nothing to keep.
     pub fn stored(task: &NewTask) -> Option<String> {
-        let options = Self {
+        Self::of(task).to_stored()
+    }
+
+    /// The options of a new task.
+    pub fn of(task: &NewTask) -> Self {
+        Self {
             timeout_ms: task.timeout.map(|timeout| timeout.as_millis() as u64),
             retry: (task.retry != RetryPolicy::default()).then(|| task.retry.clone()),
             tags: task.tags.clone(),
             trace: task.trace.clone(),
             unique: task.unique.clone(),
             fire: task.fire.clone(),
-        };
-        (options != Self::default())
-            .then(|| serde_json::to_string(&options).expect("strings and numbers can be encoded"))
+            ..Self::default()
+        }
+    }
+
+    /// The options as stores keep them: `None` when there is nothing to keep.
+    pub fn to_stored(&self) -> Option<String> {
+        (*self != Self::default())
+            .then(|| serde_json::to_string(self).expect("strings and numbers can be encoded"))
     }
 
     /// The options that a store kept.

@@ -77,6 +77,14 @@ pub enum Code {
     FilterTooLong,
     /// A cron expression or time zone that is not understood, or a schedule that can never fire.
     InvalidSchedule,
+    /// A family would be nested deeper than allowed.
+    FamilyTooDeep,
+    /// What a serial queue cannot have: a lane, children of children, or a change of that while it has open tasks.
+    SerialQueue,
+    /// A child with a unique key.
+    UniqueChild,
+    /// A sibling of a task that has no parent.
+    NoParent,
 }
 
 impl Code {
@@ -99,6 +107,10 @@ impl Code {
             Self::InvalidFilter => "invalid_filter",
             Self::FilterTooLong => "filter_too_long",
             Self::InvalidSchedule => "invalid_schedule",
+            Self::FamilyTooDeep => "family_too_deep",
+            Self::SerialQueue => "serial_queue",
+            Self::UniqueChild => "unique_child",
+            Self::NoParent => "no_parent",
         }
     }
 }
@@ -140,11 +152,13 @@ pub struct Limits {
     pub payload_bytes_max: usize,
     /// The most tasks in one bulk enqueue. 100,000.
     pub bulk_max: usize,
+    /// How deeply families may be nested: the depth of the deepest child. 8.
+    pub depth_max: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { payload_bytes_max: 1024 * 1024, bulk_max: 100_000 }
+        Self { payload_bytes_max: 1024 * 1024, bulk_max: 100_000, depth_max: 8 }
     }
 }
 

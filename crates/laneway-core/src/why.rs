@@ -42,6 +42,20 @@ pub enum Reason {
         /// What went wrong.
         error: Option<String>,
     },
+    /// Its children are open.
+    Waiting {
+        /// How many.
+        open: u64,
+        /// Children that have failed or were cancelled.
+        failed: u64,
+        /// The first open ones: at most five.
+        children: Vec<OpenChild>,
+    },
+    /// It runs after another task, which has not ended.
+    After {
+        /// That task.
+        task: TaskId,
+    },
     /// Its queue is paused.
     QueuePaused(Paused),
     /// Its kind is paused.
@@ -98,6 +112,15 @@ pub enum Reason {
         /// What went wrong last.
         error: Option<String>,
     },
+}
+
+/// An open child of a task that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenChild {
+    /// The child.
+    pub task: TaskId,
+    /// Its state.
+    pub state: State,
 }
 
 /// Who has paused something, and until when.

@@ -198,6 +198,7 @@ impl Set {
                 .map(|text| keep("keep-cancelled", text))
                 .transpose()?,
             statistics: self.statistics,
+            ..QueueSettings::default()
         };
         if settings == QueueSettings::default() {
             return Err(Problem::usage(

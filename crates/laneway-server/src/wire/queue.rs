@@ -69,6 +69,7 @@ impl From<QueueChange> for QueueSettings {
             keep_failed: change.keep_failed,
             keep_cancelled: change.keep_cancelled,
             statistics: change.statistics,
+            ..Self::default()
         }
     }
 }
