@@ -3,14 +3,16 @@
 use rusqlite::params;
 use serde_json::{Map, Value, json};
 
-use laneway_core::{Acted, Action, Actor, Cancel, KeyScope, LaneKey, Skip, State, TaskId};
+use laneway_core::{Acted, Action, Actor, Cancel, FamilyView, KeyScope, Skip, State, TaskId};
 
 use crate::audit::{self, Record};
 use crate::clock::micros;
-use crate::end::{self, Table};
+use crate::end::{self, Ending, Table};
+use crate::family::changed_options;
+use crate::follow_up::NEVER;
 use crate::row::{self, Sql, carried};
 use crate::writer::Step;
-use crate::{cancel, lane, line, turn, unique};
+use crate::{cancel, children, lane, line, turn, unique};
 
 const PLACE: &str = "
 select 'task', priority, null from task where id = ?1
@@ -19,9 +21,11 @@ select 'later', priority, due_at from later where id = ?1
 union all
 select 'leased', null, null from leased where id = ?1
 union all
+select 'waiting', null, null from waiting where id = ?1
+union all
 select 'ended', state, payload is null from ended where id = ?1";
 
-const ENDED: &str = "select queue, lane, lane_key, kind, options from ended where id = ?1";
+const ENDED: &str = "select queue, lane, lane_key, kind, options, parent, state from ended where id = ?1";
 
 const START_ANEW: &str = "
 insert into task (
@@ -52,7 +56,7 @@ select id,
        depth,
        enqueued_at,
        kind,
-       options,
+       ?4,
        payload,
        error,
        ?3
@@ -77,6 +81,11 @@ const PUT_OFF: &str = concat!(
     " from task where id = ?1"
 );
 
+const PARENT: &str = "
+select parent from task where id = ?1
+union all
+select parent from later where id = ?1";
+
 const LANE_OF_TASK: &str = "select queue, lane, kind from task where id = ?1";
 const LANE_OF_LATER: &str = "select queue, lane, kind, holds_turn from later where id = ?1";
 const KIND_OF_ENDED: &str = "select queue, kind from ended where id = ?1";
@@ -89,6 +98,7 @@ enum Place {
     Task { priority: i64 },
     Later { priority: i64, due_at: i64 },
     Leased,
+    Waiting,
     Ended { state: State, is_plain: bool },
 }
 
@@ -143,7 +153,8 @@ fn one(step: &mut Step<'_>, action: Action, id: i64, now: i64) -> rusqlite::Resu
     let Some(place) = find(step, id)? else { return Ok(Did::skipped(Skip::NotFound)) };
     match action {
         Action::Cancel => cancel_task(step, id, &place),
-        Action::Retry => retry(step, id, &place),
+        Action::Retry => retry(step, id, &place, Anew::Whole),
+        Action::RetryChildren => retry(step, id, &place, Anew::Children),
         Action::Snooze(delay) => snooze(step, id, &place, now.saturating_add(micros(delay))),
         Action::Delete => delete(step, id, &place),
         Action::SetPriority(priority) => set_priority(step, id, &place, priority.into()),
@@ -158,6 +169,7 @@ fn find(step: &Step<'_>, id: i64) -> rusqlite::Result<Option<Place>> {
             "task" => Place::Task { priority: row.get(1)? },
             "later" => Place::Later { priority: row.get(1)?, due_at: row.get(2)? },
             "leased" => Place::Leased,
+            "waiting" => Place::Waiting,
             _ => Place::Ended { state: end::state_from_stored(row.get(1)?), is_plain: row.get(2)? },
         })
     })
@@ -168,6 +180,7 @@ fn cancel_task(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<
         Place::Task { .. } => "pending",
         Place::Later { .. } => "later",
         Place::Leased => "leased",
+        Place::Waiting => "waiting",
         Place::Ended { state, .. } => return Ok(Did::skipped(Skip::Ended(*state))),
     };
     Ok(match cancel::cancel(step, TaskId(id))? {
@@ -177,7 +190,7 @@ fn cancel_task(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<
 }
 
 /// Lets a task that has failed or was cancelled start anew.
-fn retry(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<Did> {
+fn retry(step: &mut Step<'_>, id: i64, place: &Place, anew: Anew) -> rusqlite::Result<Did> {
     let state = match place {
         Place::Ended { state: State::Completed, .. } => {
             return Ok(Did::skipped(Skip::Ended(State::Completed)));
@@ -185,39 +198,96 @@ fn retry(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<Did> {
         Place::Ended { state, .. } => *state,
         _ => return Ok(Did::skipped(Skip::Open)),
     };
-    let row = step.db.first(ENDED, [id], |row| {
-        let key = row.get::<_, Option<String>>(2)?.map(row::lane_key).transpose()?;
-        let options = row.get::<_, Option<String>>(4)?;
-        Ok((row.get(0)?, row.get::<_, i64>(1)?, key, row.get::<_, String>(3)?, options))
+    Ok(match start_anew(step, id, anew)? {
+        Some(skip) => Did::skipped(skip),
+        None => Did::done(state.as_str(), "pending"),
+    })
+}
+
+/// How a task that has ended starts anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Anew {
+    /// From its first step, with a new family.
+    Whole,
+    /// With those of its children that failed or were cancelled.
+    Children,
+}
+
+/// An ended task, as far as it matters when it starts anew.
+struct Ended {
+    queue: i64,
+    lane: i64,
+    lane_key: Option<String>,
+    kind: String,
+    options: Option<String>,
+    parent: Option<i64>,
+    state: State,
+}
+
+/// Makes a task that has ended runnable under its id, or says why not.
+pub(crate) fn start_anew(step: &mut Step<'_>, id: i64, anew: Anew) -> rusqlite::Result<Option<Skip>> {
+    let found = step.db.first(ENDED, [id], |row| {
+        Ok(Ended {
+            queue: row.get(0)?,
+            lane: row.get(1)?,
+            lane_key: row.get(2)?,
+            kind: row.get(3)?,
+            options: row.get(4)?,
+            parent: row.get(5)?,
+            state: end::state_from_stored(row.get(6)?),
+        })
     })?;
-    let (queue, old_lane, key, kind, options) = row.expect("just found");
-    let unique = row::options(options.as_deref())?.unique;
-    if let Some(unique) = unique.filter(|unique| unique.scope == KeyScope::WhileOpen) {
-        let holder = unique::take_again(step, queue, &kind, &unique.key, id)?;
-        if holder != id {
-            return Ok(Did::skipped(Skip::KeyHeld(TaskId(holder))));
-        }
+    let Some(ended) = found else { return Ok(Some(Skip::NotFound)) };
+    let has_failed = |family: FamilyView| family.has_failed();
+    if anew == Anew::Children && !FamilyView::from_stored(ended.options.as_deref()).is_some_and(has_failed) {
+        return Ok(Some(Skip::NoFailedChildren));
     }
-    let lane = lane_again(step, queue, old_lane, key.as_ref())?;
-    step.db.run(START_ANEW, [id, lane, step.now])?;
+    if let Some(holder) = take_key_again(step, id, &ended)? {
+        return Ok(Some(Skip::KeyHeld(TaskId(holder))));
+    }
+    let lane = match &ended.lane_key {
+        Some(key) if ended.lane != 0 => lane::find_or_make(step.db, ended.queue, key)?,
+        _ => ended.lane,
+    };
+    let options = options_anew(step, id, &ended, anew)?;
+    step.db.run(START_ANEW, params![id, lane, step.now, options])?;
     step.db.run(REMEMBER_FAILURE, [id])?;
-    step.feed.entered(queue, State::Pending, id, &kind);
+    step.feed.entered(ended.queue, State::Pending, id, &ended.kind);
     step.db.run(DELETE_ENDED, [id])?;
-    step.news.runnable(queue);
+    step.news.runnable(ended.queue);
+    if let Some(parent) = ended.parent {
+        step.families.reopened(parent, ended.state);
+    }
     if lane != 0 {
         let row = turn::lane_row(step, lane)?;
         turn::issue(step, &row, 1)?;
         line::refresh(step, lane)?;
     }
-    Ok(Did::done(state.as_str(), "pending"))
+    Ok(None)
 }
 
-/// The lane that a task had; it is made anew if it is gone.
-fn lane_again(step: &Step<'_>, queue: i64, lane: i64, key: Option<&LaneKey>) -> rusqlite::Result<i64> {
-    match key {
-        Some(key) if lane != 0 => lane::find_or_make(step.db, queue, key),
-        _ => Ok(lane),
+/// Who holds the key of a task that starts anew, if it is not the task itself.
+fn take_key_again(step: &Step<'_>, id: i64, ended: &Ended) -> rusqlite::Result<Option<i64>> {
+    match row::options(ended.options.as_deref())?.unique {
+        Some(unique) if unique.scope == KeyScope::WhileOpen => {
+            let holder = unique::take_again(step, ended.queue, &ended.kind, &unique.key, id)?;
+            Ok((holder != id).then_some(holder))
+        }
+        _ => Ok(None),
     }
+}
+
+/// Whoever starts from the beginning has no children yet.
+fn options_anew(step: &Step<'_>, id: i64, ended: &Ended, anew: Anew) -> rusqlite::Result<Option<String>> {
+    if anew == Anew::Children {
+        return changed_options(ended.options.as_deref(), |members| {
+            members.insert("resume".to_owned(), json!(true));
+        });
+    }
+    children::forget(step, id)?;
+    changed_options(ended.options.as_deref(), |members| {
+        members.retain(|member, _| !["family", "step", "resume"].contains(&member.as_str()));
+    })
 }
 
 fn snooze(step: &mut Step<'_>, id: i64, place: &Place, due_at: i64) -> rusqlite::Result<Did> {
@@ -231,6 +301,7 @@ fn snooze(step: &mut Step<'_>, id: i64, place: &Place, due_at: i64) -> rusqlite:
             leave_lane(step, lane, id)?;
             json!("pending")
         }
+        Place::Later { due_at: NEVER, .. } => return Ok(Did::skipped(Skip::Waiting)),
         Place::Later { due_at: old, .. } if *old == due_at => return Ok(Did::skipped(Skip::Unchanged)),
         Place::Later { due_at: old, .. } => {
             let (queue, _, kind, _) = of_later(step, id)?;
@@ -250,6 +321,7 @@ fn delete(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<Did> 
         Place::Task { .. } => {
             let (queue, lane, kind) = of_task(step, id)?;
             step.feed.deleted(queue, State::Pending, id, &kind);
+            tell_family(step, id)?;
             unique::release_ended(step, id)?;
             end::leave(step, Table::Task, id)?;
             leave_lane(step, lane, id)?;
@@ -258,6 +330,7 @@ fn delete(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<Did> 
         Place::Later { .. } => {
             let (queue, lane, kind, holds_turn) = of_later(step, id)?;
             step.feed.deleted(queue, State::Later, id, &kind);
+            tell_family(step, id)?;
             unique::release_ended(step, id)?;
             end::leave(step, Table::Later, id)?;
             if holds_turn && turn::release(step, lane)? {
@@ -266,6 +339,7 @@ fn delete(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<Did> 
             State::Later
         }
         Place::Leased => return Ok(Did::skipped(Skip::Running)),
+        Place::Waiting => return Ok(Did::skipped(Skip::Waiting)),
         Place::Ended { is_plain: true, .. } => return Ok(Did::skipped(Skip::Plain)),
         Place::Ended { state, .. } => {
             let found =
@@ -277,6 +351,12 @@ fn delete(step: &mut Step<'_>, id: i64, place: &Place) -> rusqlite::Result<Did> 
         }
     };
     Ok(Did::done(was.as_str(), Value::Null))
+}
+
+/// To its family a task that is deleted is cancelled.
+fn tell_family(step: &mut Step<'_>, id: i64) -> rusqlite::Result<()> {
+    let parent = step.db.first(PARENT, [id], |row| row.get(0))?.flatten();
+    end::tell(step, id, parent, &Ending::cancelled(Some("deleted".to_owned())))
 }
 
 fn set_priority(step: &mut Step<'_>, id: i64, place: &Place, priority: i64) -> rusqlite::Result<Did> {
@@ -305,6 +385,7 @@ fn set_priority(step: &mut Step<'_>, id: i64, place: &Place, priority: i64) -> r
 fn skip_unless_waiting(place: &Place) -> Did {
     Did::skipped(match place {
         Place::Ended { state, .. } => Skip::Ended(*state),
+        Place::Waiting => Skip::Waiting,
         _ => Skip::Running,
     })
 }

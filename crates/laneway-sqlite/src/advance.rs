@@ -1,15 +1,17 @@
-//! One step of a worker: settle, move what is due, claim.
+//! One step of a worker: settle, move what is due, count the ends of children, claim.
 
 use std::time::Duration;
 
 use rusqlite::params;
 
 use laneway_core::{
-    Advance, Advanced, Claim, Claimed, LeaseId, LeaseRef, LeaseToken, Left, SessionId, Verdict,
+    Advance, Advanced, Claim, Claimed, LeaseId, LeaseRef, LeaseToken, Left, Limits, SessionId, Verdict,
 };
 
 use crate::claim::{self, task_from};
 use crate::due;
+use crate::family;
+use crate::lane;
 use crate::queue;
 use crate::row::{self, Sql, carried};
 use crate::settle;
@@ -38,13 +40,14 @@ const LEASED_TASK: &str = concat!(
 const HAS_TASK: &str = "select 1 from task where queue = ?1 limit 1";
 
 /// Carries out an advance.
-pub(crate) fn advance(step: &mut Step<'_>, advance: Advance) -> rusqlite::Result<Advanced> {
+pub(crate) fn advance(step: &mut Step<'_>, limits: &Limits, advance: Advance) -> rusqlite::Result<Advanced> {
     let Advance { session, number, again, settles, claims, scan: _ } = advance;
     let known = step.db.any(IS_KNOWN, [session.0.as_bytes().as_slice()])?;
     // A living worker that asks again lost the answer, not the lease.
     let missing = if again && known { Verdict::Already } else { Verdict::Stale };
-    let settled = settle::settle(step, session, missing, settles)?;
+    let settled = settle::settle(step, limits, session, missing, settles)?;
     due::due(step)?;
+    family::fold(step)?;
 
     let mut claimed = if again && known { claimed_before(step, session, number, &claims)? } else { vec![] };
     if known && claimed.is_empty() {
@@ -81,7 +84,8 @@ fn claimed_before(
         for id in tasks {
             let task = step.db.first(LEASED_TASK, [id, lease.id.0], |row| {
                 let lane: Option<String> = row.get(16)?;
-                task_from(row, row::queue_name(row.get(15)?)?, lane.map(row::lane_key).transpose()?)
+                let lane = lane.map(lane::shown_key).transpose()?.flatten();
+                task_from(row, row::queue_name(row.get(15)?)?, lane)
             })?;
             claimed.extend(task.map(|task| Claimed { task, lease }));
         }

@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, Row};
 
-use laneway_core::{Counts, Keep, KindCounts, QueueName, QueueView, State};
+use laneway_core::{Counts, Keep, KindCounts, QueueName, QueueView, Serial, State};
 
 use crate::end::state_from_stored;
 use crate::queue;
@@ -16,6 +16,7 @@ const LATER_MAX: u64 = 50_000;
 const QUEUES: &str = "select id, name from queue order by name";
 const PENDING: &str = "select count(*) from (select 1 from task where queue = ?1 limit ?2)";
 const LEASED: &str = "select count(*) from leased where queue = ?1";
+const WAITING: &str = "select count(*) from waiting where queue = ?1";
 const LATER_ALL: &str = "select queue, count(*) from (select queue from later limit ?1) group by queue";
 const ENDED: &str = "select state, sum(n) from ended_count where queue = ?1 group by state";
 
@@ -27,6 +28,7 @@ from (select kind, queue from later limit ?2)
 where queue = ?1
 group by kind";
 const LEASED_KINDS: &str = "select kind, count(*) from leased where queue = ?1 group by kind";
+const WAITING_KINDS: &str = "select kind, count(*) from waiting where queue = ?1 group by kind";
 const ENDED_KINDS: &str = "select kind, state, sum(n) from ended_count where queue = ?1 group by kind, state";
 
 const QUEUE_VIEWS: &str = "
@@ -39,7 +41,8 @@ select name,
        keep_completed_days,
        keep_failed_days,
        keep_cancelled_days,
-       statistics
+       statistics,
+       serial
 from queue
 order by name";
 
@@ -60,6 +63,7 @@ pub(crate) fn counts(db: &Connection) -> rusqlite::Result<Vec<Counts>> {
         let later = later.iter().find(|(queue, _)| *queue == id).map_or(0, |(_, n)| *n);
         add(State::Later, later, later_more);
         add(State::Leased, count(db, LEASED, [id])?, false);
+        add(State::Waiting, count(db, WAITING, [id])?, false);
         for (state, n) in db.all(ENDED, [id], |row| Ok((row.get(0)?, row::count(row, 1)?)))? {
             add(state_from_stored(state), n, false);
         }
@@ -83,6 +87,7 @@ pub(crate) fn by_kind(db: &Connection, name: &QueueName) -> rusqlite::Result<Vec
         counts.extend(some.into_iter().map(|count| KindCounts { more, ..count }));
     }
     counts.extend(db.all(LEASED_KINDS, [queue], |row| of_kind(row, State::Leased))?);
+    counts.extend(db.all(WAITING_KINDS, [queue], |row| of_kind(row, State::Waiting))?);
     counts.extend(db.all(ENDED_KINDS, [queue], |row| {
         let (kind, state) = (row::kind(row.get(0)?)?, state_from_stored(row.get(1)?));
         Ok(KindCounts { kind, state, tasks: row::count(row, 2)?, more: false })
@@ -109,6 +114,7 @@ pub(crate) fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueView>> {
             keep_failed: keep(4)?,
             keep_cancelled: keep(5)?,
             statistics: row.get(6)?,
+            serial: Serial::from_stored(row.get(7)?),
         })
     })
 }

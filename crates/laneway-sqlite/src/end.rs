@@ -1,11 +1,12 @@
-//! Moves tasks out of the places where they wait or run. Every end of a task, whatever its cause, is [`end_leased`] or
-//! [`end_waiting`].
+//! Moves tasks out of the places where they wait or run. Every end of a task, whatever its cause, is [`end_leased`],
+//! [`end_waiting`], or that of a parent in `family.rs`, and is told to its family.
 
 use rusqlite::params;
 
 use laneway_core::State;
 
 use crate::fold::Times;
+use crate::follow_up;
 use crate::keep;
 use crate::lane;
 use crate::row::{Sql, carried};
@@ -21,10 +22,13 @@ pub(crate) struct Leased {
     pub(crate) attempt: u32,
     pub(crate) max_attempts: u32,
     pub(crate) crashes: u32,
-    has_parent: bool,
-    /// Only options can hold a key.
+    pub(crate) parent: Option<i64>,
+    pub(crate) depth: u32,
+    /// Only options can hold a key, and only a task with options can have follow-ups that wait.
     has_options: bool,
-    kind: String,
+    /// True when it had children before.
+    had_children: bool,
+    pub(crate) kind: String,
     ready_at: i64,
     started_at: i64,
 }
@@ -35,6 +39,7 @@ pub(crate) enum Table {
     Task,
     Later,
     Leased,
+    Waiting,
 }
 
 /// How a task ends.
@@ -72,11 +77,13 @@ select queue,
        attempt,
        max_attempts,
        crashes,
-       parent is not null,
+       parent,
        options is not null,
        kind,
        coalesce(ready_at, enqueued_at),
-       started_at
+       started_at,
+       depth,
+       options is not null and json_extract(options, '$.family') is not null
 from leased
 where id = ?1
   and lease = ?2";
@@ -108,6 +115,7 @@ insert into ended (
     attempt,
     max_attempts,
     crashes,
+    parent,
     depth,
     enqueued_at,
     started_at,
@@ -122,6 +130,7 @@ select id,
        1,
        max_attempts,
        0,
+       parent,
        depth,
        enqueued_at,
        started_at,
@@ -176,11 +185,13 @@ pub(crate) fn leased(step: &Step<'_>, lease: i64, id: i64) -> rusqlite::Result<O
             attempt: row.get(2)?,
             max_attempts: row.get(3)?,
             crashes: row.get(4)?,
-            has_parent: row.get(5)?,
+            parent: row.get(5)?,
             has_options: row.get(6)?,
             kind: row.get(7)?,
             ready_at: row.get(8)?,
             started_at: row.get(9)?,
+            depth: row.get(10)?,
+            had_children: row.get(11)?,
         })
     })
 }
@@ -202,10 +213,14 @@ pub(crate) fn end_leased(
         && ending.result.is_none()
         && task.attempt + attempts == 1
         && task.crashes == 0
-        && !task.has_parent;
+        && !task.had_children;
     let times = Times { ready_at: task.ready_at, started_at: task.started_at };
     step.tally.ended(task.queue, ending.state, Some(times), step.now);
     step.feed.entered(task.queue, ending.state, task.id, &task.kind);
+    match task.has_options {
+        true => tell(step, task.id, task.parent, &ending)?,
+        false => tell_parent(step, task.id, task.parent, &ending),
+    }
     if ending.state == State::Completed && keeps_nothing(step, task.queue)? {
         step.db.run("delete from failure where task_id = ?1", [task.id])?;
         if task.has_options {
@@ -223,9 +238,26 @@ pub(crate) fn end_leased(
         leave(step, Table::Leased, task.id)?;
     } else {
         charge(step, task.id, Charge { attempts, ..Charge::default() })?;
-        record_end(step, Table::Leased, task.id, task.lane, ending)?;
+        record(step, Table::Leased, task.id, task.lane, ending)?;
     }
     release(step, task.lane, lanes)
+}
+
+/// Tells the parent of a task that it has ended, and lets go what follows it.
+pub(crate) fn tell(
+    step: &mut Step<'_>,
+    id: i64,
+    parent: Option<i64>,
+    ending: &Ending,
+) -> rusqlite::Result<()> {
+    tell_parent(step, id, parent, ending);
+    follow_up::release(step, id, ending.state)
+}
+
+fn tell_parent(step: &mut Step<'_>, id: i64, parent: Option<i64>, ending: &Ending) {
+    if let Some(parent) = parent {
+        step.families.ended(parent, id, ending.state, ending.error.as_deref());
+    }
 }
 
 /// True when the queue writes no history of successes. Asked once per command.
@@ -246,27 +278,35 @@ pub(crate) fn end_waiting(
     lane: i64,
     ending: Ending,
 ) -> rusqlite::Result<()> {
-    let queue_and_kind = match from {
-        Table::Later => "select queue, kind from later where id = ?1",
-        _ => "select queue, kind from task where id = ?1",
+    let find = match from {
+        Table::Later => "select queue, kind, parent from later where id = ?1",
+        _ => "select queue, kind, parent from task where id = ?1",
     };
-    let found = step.db.first(queue_and_kind, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    if let Some((queue, kind)) = found {
+    let found = step.db.first(find, [id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    if let Some((queue, kind, parent)) = found {
         let kind: String = kind;
+        tell(step, id, parent, &ending)?;
         step.feed.entered(queue, ending.state, id, &kind);
         step.tally.ended(queue, ending.state, None, step.now);
         step.tally.kept(queue, ending.state, kind);
     }
-    record_end(step, from, id, lane, ending)
+    record(step, from, id, lane, ending)
 }
 
 /// History, and what the lane does about a failure. What becomes of the turn depends on where the task was, and is the
 /// caller's.
-fn record_end(step: &mut Step<'_>, from: Table, id: i64, lane: i64, ending: Ending) -> rusqlite::Result<()> {
+pub(crate) fn record(
+    step: &mut Step<'_>,
+    from: Table,
+    id: i64,
+    lane: i64,
+    ending: Ending,
+) -> rusqlite::Result<()> {
     let (set_error, end) = match from {
         Table::Task => (SET_ERROR_OF_TASK, end_from!("task")),
         Table::Later => (SET_ERROR_OF_LATER, end_from!("later")),
         Table::Leased => ("update leased set error = ?2 where id = ?1", end_from!("leased")),
+        Table::Waiting => ("update waiting set error = ?2 where id = ?1", end_from!("waiting")),
     };
     if let Some(error) = &ending.error {
         step.db.run(set_error, params![id, error])?;
@@ -333,7 +373,11 @@ pub(crate) fn charge(step: &Step<'_>, id: i64, charge: Charge) -> rusqlite::Resu
 pub(crate) fn leave(step: &Step<'_>, from: Table, id: i64) -> rusqlite::Result<()> {
     match from {
         Table::Task => step.db.run("delete from task where id = ?1", [id])?,
-        Table::Later => step.db.run("delete from later where id = ?1", [id])?,
+        Table::Later => {
+            follow_up::forget(step, id)?;
+            step.db.run("delete from later where id = ?1", [id])?
+        }
+        Table::Waiting => step.db.run("delete from waiting where id = ?1", [id])?,
         Table::Leased => {
             step.db.run("delete from cancel_request where task_id = ?1", [id])?;
             step.db.run("delete from leased where id = ?1", [id])?
@@ -343,7 +387,7 @@ pub(crate) fn leave(step: &Step<'_>, from: Table, id: i64) -> rusqlite::Result<(
 }
 
 /// Takes back the turn of a task that has left; the caller refreshes `lanes`.
-fn release(step: &mut Step<'_>, lane: i64, lanes: &mut Vec<i64>) -> rusqlite::Result<()> {
+pub(crate) fn release(step: &mut Step<'_>, lane: i64, lanes: &mut Vec<i64>) -> rusqlite::Result<()> {
     if lane != 0 && turn::release(step, lane)? {
         lanes.push(lane);
     }

@@ -5,6 +5,7 @@ use rusqlite::types::Value;
 use laneway_core::{Compare, Filter, LOOK_ROWS_MAX, LOOK_TEXTS_MAX, Place, State, Term, Test};
 
 use crate::clock::micros;
+use crate::lane;
 use crate::row;
 
 /// The condition of a filter, to be put behind others, and the values for its question marks.
@@ -54,8 +55,10 @@ impl Condition {
                 "substr(at.kind, 1, ?) = ?".to_owned()
             }
             Test::Lane(key) => {
-                self.bind(key.as_str().to_owned());
-                "at.lane = (select id from lane where lane.queue = at.queue and lane.key = ?)".to_owned()
+                self.bind(lane::stored_key(key, false).into_owned());
+                self.bind(lane::stored_key(key, true).into_owned());
+                "at.lane in (select id from lane where lane.queue = at.queue and lane.key in (?, ?))"
+                    .to_owned()
             }
             Test::Tag(tag) => {
                 self.bind(tag.as_str().to_owned());

@@ -3,11 +3,14 @@
 use rusqlite::{Connection, Row, params};
 use serde_json::{Value, json};
 
-use laneway_core::{Actor, FailedAttempt, Keep, Point, QueueName, QueueSettings, Series, State, TaskId};
+use laneway_core::{
+    Actor, FailedAttempt, Keep, Point, QueueName, QueueSettings, Series, State, TaskId, serial_queue_in_use,
+};
 
 use crate::audit::{self, Record};
 use crate::clock::micros;
 use crate::end::state_from_stored;
+use crate::error::refused;
 use crate::fold::{DAY, histogram};
 use crate::queue;
 use crate::row::{self, Sql};
@@ -26,8 +29,7 @@ set keep_completed_days = nullif(coalesce(?2, keep_completed_days), -1),
     statistics = coalesce(?5, statistics)
 where id = ?1";
 
-const SHOWN: &str =
-    "select keep_completed_days, keep_failed_days, keep_cancelled_days, statistics from queue where id = ?1";
+const SHOWN: &str = "select keep_completed_days, keep_failed_days, keep_cancelled_days, statistics, serial from queue where id = ?1";
 
 const KEEPS_NOTHING: &str = "select 1 from queue where id = ?1 and keep_completed_days = 0";
 
@@ -72,6 +74,16 @@ where minute >= ?1
   and minute < ?2
   and (?3 is null or queue = ?3)";
 
+const HAS_OPEN: &str = "
+select 1 from task where queue = ?1
+union all
+select 1 from later where queue = ?1
+union all
+select 1 from leased where queue = ?1
+union all
+select 1 from waiting where queue = ?1
+limit 1";
+
 /// Changes what `settings` names, and records it.
 pub(crate) fn set_queue(
     step: &Step<'_>,
@@ -85,7 +97,10 @@ pub(crate) fn set_queue(
     };
     let queue = queue::find_or_make(step.db, name)?;
     let days = |keep: Option<Keep>| keep.map(Keep::stored);
-    let QueueSettings { keep_completed, keep_failed, keep_cancelled, statistics } = *settings;
+    let QueueSettings { keep_completed, keep_failed, keep_cancelled, statistics, serial } = *settings;
+    if let Some(serial) = serial {
+        set_serial(step, name, queue, serial.stored())?;
+    }
     let values = params![queue, days(keep_completed), days(keep_failed), days(keep_cancelled), statistics];
     step.db.run(SET, values)?;
     let after = step.db.first(SHOWN, [queue], shown)?;
@@ -103,7 +118,19 @@ fn shown(row: &Row<'_>) -> rusqlite::Result<Value> {
         "keep_failed_days": days(1)?,
         "keep_cancelled_days": days(2)?,
         "statistics": row.get::<_, bool>(3)?,
+        "serial": row.get::<_, i32>(4)?,
     }))
+}
+
+/// Makes a queue serial or parallel. What is open has its lane from how the queue was.
+fn set_serial(step: &Step<'_>, name: &QueueName, queue: i64, serial: i32) -> rusqlite::Result<()> {
+    if queue::serial(step.db, queue)? == serial {
+        return Ok(());
+    }
+    if step.db.any(HAS_OPEN, [queue])? {
+        return Err(refused(serial_queue_in_use(name).into()));
+    }
+    step.db.run("update queue set serial = ?2 where id = ?1", params![queue, serial]).map(|_| ())
 }
 
 /// True when the queue writes no history of successes.

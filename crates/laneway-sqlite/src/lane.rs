@@ -1,5 +1,7 @@
 //! Lanes: their numbers, and what operators may change about them.
 
+use std::borrow::Cow;
+
 use rusqlite::{Connection, Row, params};
 use serde_json::{Value, json};
 
@@ -9,7 +11,7 @@ use crate::audit::{self, Record};
 use crate::clock::micros;
 use crate::line;
 use crate::queue;
-use crate::row::Sql;
+use crate::row::{self, Sql};
 use crate::turn;
 use crate::writer::Step;
 
@@ -30,16 +32,37 @@ const RESUME: &str = "update lane set halted = 0 where id = ?1 and halted = 1";
 
 const SHOWN: &str = "select lim, interval_us, halts from lane where id = ?1";
 
+/// The lane of all top-level tasks of a serial queue.
+pub(crate) const SERIAL: &str = "\u{2}";
+/// The lane of the children in a serial queue.
+pub(crate) const SERIAL_CHILDREN: &str = "\u{3}";
+/// Begins the keys of children's lanes, which are lanes of their own: a parent keeps its turn while it waits for them, and
+/// must not wait for itself. Keys that users give have no control characters.
+const OF_CHILDREN: char = '\u{1}';
+
+/// The key as it is kept.
+pub(crate) fn stored_key(key: &LaneKey, is_child: bool) -> Cow<'_, str> {
+    if is_child { Cow::from(format!("{OF_CHILDREN}{key}")) } else { Cow::from(key.as_str()) }
+}
+
+/// The key as it is shown: none for the lanes of a serial queue.
+pub(crate) fn shown_key(stored: String) -> rusqlite::Result<Option<LaneKey>> {
+    match stored.as_str() {
+        SERIAL | SERIAL_CHILDREN => Ok(None),
+        _ => row::lane_key(stored.trim_start_matches(OF_CHILDREN).to_owned()).map(Some),
+    }
+}
+
 /// The lane's number, if it is known.
-pub(crate) fn find(db: &Connection, queue: i64, key: &LaneKey) -> rusqlite::Result<Option<i64>> {
-    db.first(FIND, params![queue, key.as_str()], |row| row.get(0))
+pub(crate) fn find(db: &Connection, queue: i64, key: &str) -> rusqlite::Result<Option<i64>> {
+    db.first(FIND, params![queue, key], |row| row.get(0))
 }
 
 /// The lane's number; the lane is made if it is not known.
-pub(crate) fn find_or_make(db: &Connection, queue: i64, key: &LaneKey) -> rusqlite::Result<i64> {
+pub(crate) fn find_or_make(db: &Connection, queue: i64, key: &str) -> rusqlite::Result<i64> {
     match find(db, queue, key)? {
         Some(id) => Ok(id),
-        None => db.prepare_cached(INSERT)?.query_row(params![queue, key.as_str()], |row| row.get(0)),
+        None => db.prepare_cached(INSERT)?.query_row(params![queue, key], |row| row.get(0)),
     }
 }
 
@@ -52,11 +75,11 @@ pub(crate) fn set(
 ) -> rusqlite::Result<()> {
     let subject = format!("lane {queue}/{key}");
     let queue = queue::find_or_make(step.db, queue)?;
-    let before = match find(step.db, queue, key)? {
+    let before = match find(step.db, queue, key.as_str())? {
         Some(lane) => step.db.first(SHOWN, [lane], shown)?,
         None => None,
     };
-    let lane = find_or_make(step.db, queue, key)?;
+    let lane = find_or_make(step.db, queue, key.as_str())?;
     change(step, lane, settings)?;
     let after = step.db.first(SHOWN, [lane], shown)?;
     audit::record(step, actor, Record { action: "set_lane", subject, tasks: &[], before, after })
@@ -100,7 +123,7 @@ pub(crate) fn resume(
 ) -> rusqlite::Result<bool> {
     let subject = format!("lane {queue}/{key}");
     let Some(queue) = queue::find(step.db, queue)? else { return Ok(false) };
-    let Some(lane) = find(step.db, queue, key)? else { return Ok(false) };
+    let Some(lane) = find(step.db, queue, key.as_str())? else { return Ok(false) };
     let was_halted = step.db.run(RESUME, [lane])? > 0;
     if was_halted {
         line::refresh(step, lane)?;

@@ -45,13 +45,15 @@ limit ?3";
 
 const COUNT: &str = "select count(*) from (select 1 from task where queue = ?1 and lane = ?2 limit ?3)";
 
+/// Comes before all keys of users and behind those of children and serial queues.
+const FIRST_KEY: &str = "\u{4}";
 /// Tasks of a lane that are counted however many lanes there are.
 const SHARE_MIN: u64 = 20;
 
 /// A lane as it is now.
 pub(crate) fn view(db: &Connection, queue: &QueueName, key: &LaneKey) -> rusqlite::Result<Option<LaneView>> {
     let Some(queue) = queue::find(db, queue)? else { return Ok(None) };
-    let Some(lane) = lane::find(db, queue, key)? else { return Ok(None) };
+    let Some(lane) = lane::find(db, queue, key.as_str())? else { return Ok(None) };
     let Some((lane, mut view)) = db.first(VIEW, [lane], read)? else { return Ok(None) };
     count(db, queue, lane, LANE_COUNT_MAX, &mut view)?;
     Ok(Some(view))
@@ -60,10 +62,10 @@ pub(crate) fn view(db: &Connection, queue: &QueueName, key: &LaneKey) -> rusqlit
 /// One page of the lanes of a queue.
 pub(crate) fn list(db: &Connection, listing: &LaneListing) -> rusqlite::Result<LanePage> {
     let Some(queue) = queue::find(db, &listing.queue)? else { return Ok(listing.page(vec![], false)) };
-    let after = listing.after.as_ref().map_or("", |cursor| cursor.key.as_str());
+    let after = listing.after.as_ref().map_or(FIRST_KEY, |cursor| cursor.key.as_str());
     let (after, most) = match listing.order {
         LaneOrder::Key => (after, listing.limit + 1),
-        LaneOrder::Backlog | LaneOrder::Held => ("", LANES_LOOK_MAX),
+        LaneOrder::Backlog | LaneOrder::Held => (FIRST_KEY, LANES_LOOK_MAX),
     };
     let mut lanes = db.all(BY_KEY, params![queue, after, most], read)?;
     let partial = listing.order != LaneOrder::Key && lanes.len() >= most as usize;

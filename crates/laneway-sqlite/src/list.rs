@@ -10,6 +10,7 @@ use rusqlite::types::Value;
 use laneway_core::{Cursor, Listing, Looked, Page, Place, State, TaskId, TaskView};
 
 use crate::filter::{Condition, rows_max};
+use crate::follow_up::NEVER;
 use crate::look;
 use crate::progress;
 use crate::row::{self, Sql};
@@ -55,6 +56,13 @@ const LEASED: List = List {
     end: "select 0, id from leased as at where at.id > ?2 order by at.id limit 1 offset ?3",
 };
 
+const WAITING: List = List {
+    state: State::Waiting,
+    rows: look::WAITING_ROWS,
+    end: "select 0, id from waiting as at where at.id > ?2 order by at.id limit 1 offset ?3",
+    ..LEASED
+};
+
 const ENDED: List = List {
     state: State::Completed,
     rows: look::ENDED_ROWS,
@@ -81,7 +89,7 @@ pub(crate) fn list(db: &Connection, listing: &Listing, now: i64) -> rusqlite::Re
         Place::Pending => PENDING,
         Place::Later => LATER,
         Place::Leased => LEASED,
-        Place::Waiting => return Ok(nothing()),
+        Place::Waiting => WAITING,
         Place::Ended if states.contains(&State::Completed) => ENDED,
         Place::Ended => ENDED_OTHERWISE,
     };
@@ -179,10 +187,11 @@ fn page(mut tasks: Vec<TaskView>, listing: &Listing, end: Option<(u32, (i64, i64
 }
 
 fn cursor(last: &TaskView, place: Place) -> Cursor {
-    let time = match place {
-        Place::Later => last.due_at,
-        Place::Ended => last.ended_at,
-        Place::Pending | Place::Leased | Place::Waiting => None,
+    let micros = match place {
+        // What follows another task has no due time and comes last.
+        Place::Later => last.due_at.map_or(NEVER, |time| time.as_microsecond()),
+        Place::Ended => last.ended_at.map_or(0, |time| time.as_microsecond()),
+        Place::Pending | Place::Leased | Place::Waiting => 0,
     };
-    Cursor { micros: time.map_or(0, |time| time.as_microsecond()), id: last.id }
+    Cursor { micros, id: last.id }
 }

@@ -2,9 +2,11 @@
 
 use rusqlite::{Connection, Row};
 
-use laneway_core::{Capacity, State, TaskId, TaskView, WorkerView};
+use laneway_core::{Capacity, FamilyView, State, TaskId, TaskView, WorkerView};
 
 use crate::end::state_from_stored;
+use crate::error::unreadable;
+use crate::lane;
 use crate::progress;
 use crate::row::{self, Sql, carried};
 
@@ -16,7 +18,7 @@ macro_rules! names {
 }
 
 // Every view has the same columns: id, the carried ones, two names, and then state, due_at, ended_at, session,
-// cancel_requested, result.
+// cancel_requested, result, family.
 macro_rules! pending {
     ($rest:literal) => {
         concat!(
@@ -24,7 +26,7 @@ macro_rules! pending {
             carried!(),
             ", ",
             names!(),
-            ", 0, null, null, null, 0, null from task as at ",
+            ", 0, null, null, null, 0, null, null from task as at ",
             $rest
         )
     };
@@ -37,7 +39,7 @@ macro_rules! later {
             carried!(),
             ", ",
             names!(),
-            ", 0, due_at, null, null, 0, null from later as at ",
+            ", 0, nullif(due_at, 9223372036854775807), null, null, 0, null, null from later as at ",
             $rest
         )
     };
@@ -53,7 +55,20 @@ macro_rules! leased {
             ", 0, null, null, ",
             "(select session from lease where lease.id = at.lease), ",
             "exists (select 1 from cancel_request where cancel_request.task_id = at.id), ",
-            "null from leased as at ",
+            "null, null from leased as at ",
+            $rest
+        )
+    };
+}
+
+macro_rules! waiting {
+    ($rest:literal) => {
+        concat!(
+            "select id, ",
+            carried!(),
+            ", ",
+            names!(),
+            ", 0, null, null, null, stopping = 2, null, family from waiting as at ",
             $rest
         )
     };
@@ -67,7 +82,7 @@ macro_rules! ended {
             ", ",
             "(select name from queue where queue.id = at.queue), ",
             "coalesce((select key from lane where lane.id = at.lane), lane_key)",
-            ", state, null, ended_at, null, 0, result from ended as at ",
+            ", state, null, ended_at, null, 0, result, null from ended as at ",
             $rest
         )
     };
@@ -77,6 +92,7 @@ macro_rules! ended {
 pub(crate) const PENDING_ROWS: &str = pending!("");
 pub(crate) const LATER_ROWS: &str = later!("");
 pub(crate) const LEASED_ROWS: &str = leased!("");
+pub(crate) const WAITING_ROWS: &str = waiting!("");
 pub(crate) const ENDED_ROWS: &str = ended!("");
 
 const WORKERS: &str = "
@@ -99,6 +115,7 @@ pub(crate) fn get(db: &Connection, id: TaskId) -> rusqlite::Result<Option<TaskVi
         (State::Pending, pending!("where id = ?1")),
         (State::Later, later!("where id = ?1")),
         (State::Leased, leased!("where id = ?1")),
+        (State::Waiting, waiting!("where id = ?1")),
         (State::Completed, ended!("where id = ?1")),
     ] {
         if let Some(mut found) = db.first(sql, [id.0], |row| view(row, state))? {
@@ -109,13 +126,35 @@ pub(crate) fn get(db: &Connection, id: TaskId) -> rusqlite::Result<Option<TaskVi
     Ok(None)
 }
 
+/// Up to `max` children of `parent` with ids in a range, by id.
+pub(crate) fn children(
+    db: &Connection,
+    parent: i64,
+    (first, last): (i64, i64),
+    max: i64,
+) -> rusqlite::Result<Vec<TaskView>> {
+    let mut found = Vec::new();
+    for (state, sql) in [
+        (State::Pending, pending!("where id between ?1 and ?2 and parent = ?3 order by id limit ?4")),
+        (State::Later, later!("where id between ?1 and ?2 and parent = ?3 order by id limit ?4")),
+        (State::Leased, leased!("where id between ?1 and ?2 and parent = ?3 order by id limit ?4")),
+        (State::Waiting, waiting!("where id between ?1 and ?2 and parent = ?3 order by id limit ?4")),
+        (State::Completed, ended!("where id between ?1 and ?2 and parent = ?3 order by id limit ?4")),
+    ] {
+        found.extend(db.all(sql, [first, last, parent, max], |row| view(row, state))?);
+    }
+    found.sort_unstable_by_key(|child| child.id);
+    found.truncate(max as usize);
+    Ok(found)
+}
+
 /// The living workers.
 pub(crate) fn workers(db: &Connection) -> rusqlite::Result<Vec<WorkerView>> {
     db.all(WORKERS, [], |row| {
         Ok(WorkerView {
             session: row::session(row.get_ref(0)?.as_blob()?)?,
             name: row.get(1)?,
-            queues: serde_json::from_str(row.get_ref(2)?.as_str()?).map_err(crate::error::unreadable)?,
+            queues: serde_json::from_str(row.get_ref(2)?.as_str()?).map_err(unreadable)?,
             kinds: row::kinds(row.get_ref(3)?.as_str_or_null()?)?,
             capacity: Capacity {
                 slots: row.get(4)?,
@@ -138,11 +177,16 @@ pub(crate) fn view(row: &Row<'_>, place: State) -> rusqlite::Result<TaskView> {
     let time = |at| row.get::<_, Option<i64>>(at)?.map(row::timestamp).transpose();
     let lane: Option<String> = row.get(16)?;
     let session: Option<Vec<u8>> = row.get(20)?;
+    let options = row.get_ref(12)?.as_str_or_null()?;
+    let family = match row.get_ref(23)?.as_str_or_null()? {
+        Some(text) => Some(serde_json::from_str(text).map_err(unreadable)?),
+        None => FamilyView::from_stored(options),
+    };
     Ok(TaskView {
         id: TaskId(row.get(0)?),
         kind: row::kind(row.get(11)?)?,
         queue: row::queue_name(row.get(15)?)?,
-        lane: lane.map(row::lane_key).transpose()?,
+        lane: lane.map(lane::shown_key).transpose()?.flatten(),
         priority: row.get(3)?,
         state,
         attempt: row.get::<_, u32>(4)? + u32::from(state == State::Leased),
@@ -160,6 +204,7 @@ pub(crate) fn view(row: &Row<'_>, place: State) -> rusqlite::Result<TaskView> {
         error: row.get(14)?,
         cancel_requested: row.get(21)?,
         progress: None,
-        options: row::options(row.get_ref(12)?.as_str_or_null()?)?,
+        family,
+        options: row::options(options)?,
     })
 }

@@ -27,8 +27,23 @@ where id in (
       and not exists (select 1 from task where task.queue = lane.queue and task.lane = lane.id)
       and id not in (select lane from later)
       and id not in (select lane from leased)
+      and id not in (select lane from waiting)
     limit ?1
 )";
+
+// The ranges of children are kept as long as their parent is.
+const DELETE_BROODS: &str = "
+delete from brood
+where not exists (select 1 from task where task.id = brood.parent)
+  and not exists (select 1 from later where later.id = brood.parent)
+  and not exists (select 1 from leased where leased.id = brood.parent)
+  and not exists (select 1 from waiting where waiting.id = brood.parent)
+  and not exists (select 1 from ended where ended.id = brood.parent)";
+
+/// Removes what is known about the children of tasks that are gone.
+pub(crate) fn remove_broods(step: &Step<'_>) -> rusqlite::Result<usize> {
+    step.db.run(DELETE_BROODS, [])
+}
 
 /// Removes lanes that hold nothing and say nothing.
 pub(crate) fn remove_idle_lanes(step: &Step<'_>) -> rusqlite::Result<usize> {

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_statistics.sql"),
     include_str!("../migrations/0005_changes.sql"),
     include_str!("../migrations/0006_operators.sql"),
+    include_str!("../migrations/0007_families.sql"),
     include_str!("../migrations/0008_tokens.sql"),
     include_str!("../migrations/0009_progress.sql"),
 ];

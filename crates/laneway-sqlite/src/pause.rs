@@ -128,7 +128,7 @@ fn hold(step: &mut Step<'_>, what: &Pausable, paused: bool) -> rusqlite::Result<
         }
         Pausable::Lane(queue, key) => {
             let queue = queue::find_or_make(step.db, queue)?;
-            let lane = lane::find_or_make(step.db, queue, key)?;
+            let lane = lane::find_or_make(step.db, queue, key.as_str())?;
             step.db.run(SET_LANE, params![lane, paused])?;
             line::refresh(step, lane)
         }

@@ -14,6 +14,7 @@ use rusqlite::{Row, params};
 use laneway_core::{Claim, Kinds, Task};
 
 use crate::claim::Leases;
+use crate::lane;
 use crate::line;
 use crate::row::{self, Sql};
 use crate::turn::{self, LaneRow};
@@ -260,7 +261,7 @@ impl<'a> Picker<'a> {
         candidate: Candidate,
     ) -> rusqlite::Result<(i64, Task)> {
         let lane = match candidate.turn {
-            Some(turn) => Some(row::lane_key(self.lane(step, turn.lane)?.key.clone())?),
+            Some(turn) => lane::shown_key(self.lane(step, turn.lane)?.key.clone())?,
             None => None,
         };
         if let Some(turn) = candidate.turn {

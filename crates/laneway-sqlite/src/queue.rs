@@ -24,6 +24,11 @@ pub(crate) fn find_or_make(db: &Connection, name: &QueueName) -> rusqlite::Resul
     }
 }
 
+/// How many children of a serial queue run at once; 0 when it is not serial.
+pub(crate) fn serial(db: &Connection, queue: i64) -> rusqlite::Result<i32> {
+    Ok(db.first("select serial from queue where id = ?1", [queue], |row| row.get(0))?.unwrap_or(0))
+}
+
 /// True when the queue takes part in claims.
 pub(crate) fn is_open(db: &Connection, queue: i64) -> rusqlite::Result<bool> {
     db.any("select 1 from queue where id = ?1 and paused = 0", [queue])

@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use laneway_core::{Outcome, SessionId, Settle, Settled, State, Verdict};
+use laneway_core::{Limits, Outcome, SessionId, Settle, Settled, Spawned, State, Verdict};
 
 use crate::clock::micros;
 use crate::end::{self, Charge, Ending, Leased};
 use crate::line;
 use crate::row::{self, Sql};
+use crate::spawn;
 use crate::writer::Step;
 
 const LEASE: &str = "
@@ -28,6 +29,7 @@ const DELETE_LEASE: &str = "delete from lease where id = ?1";
 /// Records `settles` in order. `missing` is what a settle is told whose lease is gone.
 pub(crate) fn settle(
     step: &mut Step<'_>,
+    limits: &Limits,
     session: SessionId,
     missing: Verdict,
     settles: Vec<Settle>,
@@ -43,7 +45,9 @@ pub(crate) fn settle(
         };
         let verdict = match lease {
             None => missing,
-            Some(lease) if lease.belongs_to(session, &settle) => settle_one(step, lease, settle, &mut lanes)?,
+            Some(lease) if lease.belongs_to(session, &settle) => {
+                settle_one(step, limits, lease, settle, &mut lanes)?
+            }
             Some(_) => Verdict::Stale,
         };
         settled.push(Settled { task, verdict });
@@ -94,6 +98,7 @@ impl Lease {
 
 fn settle_one(
     step: &mut Step<'_>,
+    limits: &Limits,
     lease: &mut Lease,
     settle: Settle,
     lanes: &mut Vec<i64>,
@@ -103,7 +108,38 @@ fn settle_one(
         return Ok(if was_in_it { Verdict::Already } else { Verdict::Stale });
     };
     lease.open -= 1;
-    record(step, &task, settle.outcome.cleaned(), lanes)
+    match settle.spawned {
+        None => record(step, &task, settle.outcome.cleaned(), lanes),
+        Some(spawned) => record_spawning(step, limits, &task, (settle.outcome.cleaned(), *spawned), lanes),
+    }
+}
+
+/// Records the end of an attempt that has spawned tasks. They are stored only if it has completed; what is refused about them
+/// fails the task.
+fn record_spawning(
+    step: &mut Step<'_>,
+    limits: &Limits,
+    task: &Leased,
+    (outcome, spawned): (Outcome, Spawned),
+    lanes: &mut Vec<i64>,
+) -> rusqlite::Result<Verdict> {
+    let Outcome::Completed { result } = outcome else {
+        let verdict = record(step, task, outcome, lanes)?;
+        if verdict == Verdict::Failed {
+            spawn::keep_follow_ups(step, limits, task, spawned)?;
+        }
+        return Ok(verdict);
+    };
+    let would_wait = spawned.again || !spawned.children.is_empty();
+    if would_wait && end::is_cancel_requested(step, task.id)? {
+        return record(step, task, Outcome::Cancelled { reason: None }, lanes);
+    }
+    if let Some(refused) = spawn::refusal(step, limits, task, &spawned)? {
+        let error = format!("{}: {}", refused.code, refused.message);
+        return record(step, task, Outcome::Failed { error }, lanes);
+    }
+    let result = result.map(|result| result.as_str().to_owned());
+    spawn::complete(step, limits, task, (result, &spawned), lanes)
 }
 
 fn record(

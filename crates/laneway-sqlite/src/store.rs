@@ -9,11 +9,11 @@ use tempfile::TempDir;
 
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState,
-    BulkStep, Cancel, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints, KindCounts,
-    Kinds, LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, NewBulk, NewTask,
-    NewToken, Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration,
-    Renewal, Renewed, Report, Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store,
-    StoreError, Swept, TaskId, TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_act,
+    BulkStep, Cancel, Changes, Children, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints,
+    KindCounts, Kinds, LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, NewBulk,
+    NewTask, NewToken, Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran,
+    Registration, Renewal, Renewed, Report, Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep,
+    Store, StoreError, Swept, TaskId, TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_act,
     check_bulk, check_pause, validate,
 };
 
@@ -23,8 +23,8 @@ use crate::options::SqliteOptions;
 use crate::reader::Readers;
 use crate::writer::{Step, Writer};
 use crate::{
-    act, advance, audit, bulk, cancel, changes, claimable, count, enqueue, file, keep, lane, lanes, list,
-    look, maintain, pause, progress, renew, schedule, sweep, token, unique, verify, why,
+    act, advance, audit, bulk, cancel, changes, children, claimable, count, enqueue, file, keep, lane, lanes,
+    list, look, maintain, pause, progress, renew, schedule, sweep, token, unique, verify, why,
 };
 
 /// A store in one SQLite file.
@@ -133,7 +133,8 @@ impl Store for SqliteStore {
     }
 
     async fn advance(&self, advance: Advance) -> Result<Advanced, StoreError> {
-        self.writer.write("advance", move |step| advance::advance(step, advance)).await
+        let limits = self.limits;
+        self.writer.write("advance", move |step| advance::advance(step, &limits, advance)).await
     }
 
     async fn register(&self, registration: Registration) -> Result<(), StoreError> {
@@ -161,6 +162,7 @@ impl Store for SqliteStore {
         self.writer.write("remove idle lanes", |step| maintain::remove_idle_lanes(step)).await?;
         self.writer.write("remove keys", |step| unique::remove_expired(step)).await?;
         self.writer.write("remove progress", |step| progress::remove_old(step)).await?;
+        self.writer.write("forget children", |step| maintain::remove_broods(step)).await?;
         self.writer.write("drop history", |step| keep::drop_history(step)).await?;
         self.writer.write("trim changes", |step| changes::trim(step)).await?;
         let checkpoint = self.writer.aside(|db, _| maintain::checkpoint(db)).await?;
@@ -221,6 +223,15 @@ impl Store for SqliteStore {
 
     async fn queues(&self) -> Result<Vec<QueueView>, StoreError> {
         self.readers.look("list queues", count::queues).await
+    }
+
+    async fn children(&self, page: Children) -> Result<Vec<TaskView>, StoreError> {
+        page.check()?;
+        self.readers.look("list children", move |db| children::page(db, page)).await
+    }
+
+    async fn follow_ups(&self, task: TaskId) -> Result<Vec<TaskView>, StoreError> {
+        self.readers.look("list follow-ups", move |db| children::follow_ups(db, task)).await
     }
 
     async fn why(&self, task: TaskId) -> Result<Option<Why>, StoreError> {

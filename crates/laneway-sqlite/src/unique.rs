@@ -48,7 +48,9 @@ select queue, kind, options from task where id = ?1
 union all
 select queue, kind, options from later where id = ?1
 union all
-select queue, kind, options from leased where id = ?1";
+select queue, kind, options from leased where id = ?1
+union all
+select queue, kind, options from waiting where id = ?1";
 
 /// Takes the key of a task that is to be stored as `id`, the first of its call being `first`, or tells who has it.
 ///
@@ -62,26 +64,55 @@ pub(crate) fn take(
     (first, id): (i64, i64),
 ) -> rusqlite::Result<Enqueued> {
     let Some(unique) = &task.unique else { return Ok(Enqueued::made(TaskId(id))) };
+    let (holder, held_hash) = match insert(step, task, unique, queue, id)? {
+        Ok(()) => return Ok(Enqueued::made(TaskId(id))),
+        Err(held) => held,
+    };
+    // Of two tasks with one key in one call the first counts.
+    let effect = if holder >= first { Effect::Existing } else { change(step, limits, task, unique, holder)? };
+    let holder = TaskId(holder);
+    match unique.on_conflict {
+        OnConflict::Reject => Err(refused(StoreError::KeyTaken { key: unique.key.clone(), holder })),
+        OnConflict::Same if content_hash(task) != held_hash => {
+            Err(refused(StoreError::IdempotencyConflict { key: unique.key.clone(), holder }))
+        }
+        _ => Ok(Enqueued { id: holder, effect }),
+    }
+}
+
+/// Takes the key of a task that is to be stored as `id`, unless somebody has it: then the task is not stored.
+pub(crate) fn take_if_free(
+    step: &Step<'_>,
+    task: &NewTask,
+    queue: i64,
+    id: i64,
+) -> rusqlite::Result<Enqueued> {
+    let Some(unique) = &task.unique else { return Ok(Enqueued::made(TaskId(id))) };
+    let holder = match insert(step, task, unique, queue, id)? {
+        Ok(()) => return Ok(Enqueued::made(TaskId(id))),
+        Err((holder, _)) => holder,
+    };
+    Ok(Enqueued { id: TaskId(holder), effect: Effect::Existing })
+}
+
+/// Takes a key, or tells who has it, and the hash of what that one is.
+fn insert(
+    step: &Step<'_>,
+    task: &NewTask,
+    unique: &Unique,
+    queue: i64,
+    id: i64,
+) -> rusqlite::Result<Result<(), (i64, i64)>> {
     let (queue, kind) = if unique.is_store_wide() { (0, "") } else { (queue, task.kind.as_str()) };
     let (key, hash) = (unique.key.as_str(), content_hash(task));
     step.db.run(DELETE_EXPIRED, params![queue, kind, key, step.now])?;
     let expires_at = unique.scope.window().map(|window| step.now.saturating_add(micros(window)));
     let row = params![queue, kind, key, id, unique.scope.stored(), expires_at, hash];
     if step.db.run(TAKE, row)? > 0 {
-        return Ok(Enqueued::made(TaskId(id)));
+        return Ok(Ok(()));
     }
     let held = step.db.first(HOLDER, params![queue, kind, key], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let (holder, held_hash): (i64, i64) = held.expect("what stopped the insert is there");
-    // Of two tasks with one key in one call the first counts.
-    let effect = if holder >= first { Effect::Existing } else { change(step, limits, task, unique, holder)? };
-    let holder = TaskId(holder);
-    match unique.on_conflict {
-        OnConflict::Reject => Err(refused(StoreError::KeyTaken { key: unique.key.clone(), holder })),
-        OnConflict::Same if hash != held_hash => {
-            Err(refused(StoreError::IdempotencyConflict { key: unique.key.clone(), holder }))
-        }
-        _ => Ok(Enqueued { id: holder, effect }),
-    }
+    Ok(Err(held.expect("what stopped the insert is there")))
 }
 
 /// Gives the payload to the task that holds the key, if that is wanted and the task still waits.

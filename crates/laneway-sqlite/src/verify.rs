@@ -6,8 +6,10 @@ use crate::row::Sql;
 use crate::schedule;
 
 /// Each statement returns one text per violation.
-const CHECKS: [&str; 11] =
-    [ISSUED, LIMIT, STRANDED, LINE, PRIORITY, PLACES, LEASES, OPEN, KEYS, KEYLESS, COUNTED];
+const CHECKS: [&str; 13] = [
+    ISSUED, LIMIT, STRANDED, LINE, PRIORITY, PLACES, LEASES, OPEN, KEYS, KEYLESS, COUNTED, FAMILIES,
+    FOLLOW_UPS,
+];
 
 const ISSUED: &str = "
 with place as (
@@ -16,6 +18,8 @@ with place as (
     select lane, 0, 1 from leased where lane <> 0
     union all
     select lane, 0, 1 from later where holds_turn = 1
+    union all
+    select lane, 0, 1 from waiting where holds_turn = 1
 ),
 found as (
     select lane,
@@ -114,6 +118,8 @@ from (
     union all
     select id, 'leased' from leased
     union all
+    select id, 'waiting' from waiting
+    union all
     select id, 'ended' from ended
 )
 group by id
@@ -140,7 +146,8 @@ from unique_key
 where scope <> 'within'
   and not exists (select 1 from task where task.id = task_id)
   and not exists (select 1 from later where later.id = task_id)
-  and not (scope = 'while_open' and exists (select 1 from leased where leased.id = task_id))";
+  and not (scope = 'while_open' and exists (select 1 from leased where leased.id = task_id))
+  and not (scope = 'while_open' and exists (select 1 from waiting where waiting.id = task_id))";
 
 const KEYLESS: &str = "
 select format('task %d does not hold its key `%s`', id, json_extract(options, '$.unique.key'))
@@ -150,6 +157,8 @@ from (
     select id, queue, kind, options from later
     union all
     select id, queue, kind, options from leased
+    union all
+    select id, queue, kind, options from waiting
 ) as open
 where json_extract(options, '$.unique.scope') = 'while_open'
   and not exists (
@@ -171,6 +180,45 @@ from (
 )
 group by queue, state, kind, day
 having sum(there) <> sum(counted)";
+
+// A parent waits for exactly the children that are open, and for at least one.
+const FAMILIES: &str = "
+with child as (
+    select parent from task
+    union all
+    select parent from later
+    union all
+    select parent from leased
+    union all
+    select parent from waiting
+)
+select format('task %d waits for %d children, but %d are open', id, counted, open)
+from (
+    select id,
+           json_extract(family, '$.open') as counted,
+           (select count(*) from child where child.parent = waiting.id) as open
+    from waiting
+)
+where counted <> open
+   or open = 0";
+
+const FOLLOW_UPS: &str = "
+select format('task %d follows task %d, which is not open', id, after)
+from follow_up
+where after not in (
+    select id from task
+    union all
+    select id from later
+    union all
+    select id from leased
+    union all
+    select id from waiting
+)
+union all
+select format('task %d has no due time and follows nothing, or the other way round', later.id)
+from later
+left join follow_up on follow_up.id = later.id
+where (later.due_at = 9223372036854775807) <> (follow_up.id is not null)";
 
 /// Describes each violation of an invariant.
 pub(crate) fn verify(db: &Connection) -> rusqlite::Result<Vec<String>> {

@@ -6,9 +6,13 @@ use laneway_core::liveness::SESSION_SILENCE_MAX;
 use laneway_core::why::{AHEAD_MAX, NAMED_MAX};
 use laneway_core::{Holder, Kinds, Paused, Reason, Serving, State, TaskId, TaskView, Why, WorkerView};
 
+use crate::children;
 use crate::clock::micros;
 use crate::look;
 use crate::row::{self, Sql};
+
+/// Open children that are named.
+const CHILDREN_MAX: i64 = 5;
 
 const PLACE: &str = "
 select queue, lane from task where id = ?1
@@ -38,6 +42,11 @@ select id, null, null, due_at
 from later
 where lane = ?1
   and holds_turn = 1
+union all
+select id, null, null, started_at
+from waiting
+where lane = ?1
+  and holds_turn = 1
 order by 1";
 
 const AHEAD: &str = "
@@ -57,7 +66,8 @@ pub(crate) fn why(db: &Connection, id: TaskId, now: i64) -> rusqlite::Result<Opt
     let reasons = match task.state {
         State::Leased => running(db, &task)?,
         State::Completed | State::Failed | State::Cancelled => ended(&task),
-        _ => waiting(db, &task, now)?,
+        State::Waiting => of_children(db, &task)?,
+        State::Pending | State::Later => waiting(db, &task, now)?,
     };
     Ok(Some(Why { task: id, state: task.state, reasons }))
 }
@@ -78,6 +88,12 @@ fn running(db: &Connection, task: &TaskView) -> rusqlite::Result<Vec<Reason>> {
     }])
 }
 
+fn of_children(db: &Connection, task: &TaskView) -> rusqlite::Result<Vec<Reason>> {
+    let Some(family) = &task.family else { return Ok(vec![]) };
+    let children = children::open(db, task.id.0, CHILDREN_MAX)?;
+    Ok(vec![Reason::Waiting { open: family.open, failed: family.failed + family.cancelled, children }])
+}
+
 fn waiting(db: &Connection, task: &TaskView, now: i64) -> rusqlite::Result<Vec<Reason>> {
     let mut reasons: Vec<_> = due(task).into_iter().collect();
     let place = db.first(PLACE, [task.id.0], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
@@ -95,7 +111,8 @@ fn waiting(db: &Connection, task: &TaskView, now: i64) -> rusqlite::Result<Vec<R
 }
 
 fn pauses(db: &Connection, task: &TaskView) -> rusqlite::Result<Vec<Reason>> {
-    let lane = task.lane.as_ref().map(|key| key.as_str());
+    // What can be paused is a lane of top-level tasks; that of children with the same key is another one.
+    let lane = task.lane.as_ref().filter(|_| task.parent.is_none()).map(|key| key.as_str());
     db.all(PAUSES, params![task.queue.as_str(), task.kind.as_str(), lane], |row| {
         let since = row::timestamp(row.get(1)?)?;
         let until = row.get::<_, Option<i64>>(3)?.map(row::timestamp).transpose()?;
@@ -109,7 +126,9 @@ fn pauses(db: &Connection, task: &TaskView) -> rusqlite::Result<Vec<Reason>> {
 }
 
 fn due(task: &TaskView) -> Option<Reason> {
-    let until = task.due_at?;
+    let Some(until) = task.due_at else {
+        return task.options.after.filter(|_| task.state == State::Later).map(|task| Reason::After { task });
+    };
     Some(match &task.error {
         Some(error) if task.attempt > 0 => {
             Reason::BackOff { until, attempt: task.attempt, error: Some(error.clone()) }

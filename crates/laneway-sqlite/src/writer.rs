@@ -27,6 +27,7 @@ use laneway_core::{HintSender, StoreError};
 use crate::changes::Feed;
 use crate::clock::Clock;
 use crate::error::store_error;
+use crate::family::{self, Families};
 use crate::file::patiently;
 use crate::fold::Tally;
 use crate::row::Sql;
@@ -47,6 +48,8 @@ pub(crate) struct Step<'c> {
     pub(crate) news: News,
     /// What the command has done, for counts and statistics.
     pub(crate) tally: Tally,
+    /// What the command has done to children, until that is counted into their parents.
+    pub(crate) families: Families,
     /// Which tasks have entered which states, for those who watch.
     pub(crate) feed: Feed,
 }
@@ -289,11 +292,18 @@ impl Service {
 
     fn try_one(&self, work: &mut dyn Work, feed: Feed) -> Result<(News, Tally), Failure> {
         let db = &self.connection;
-        let mut step =
-            Step { db, now: self.clock.now_micros(), news: News::default(), tally: Tally::default(), feed };
+        let mut step = Step {
+            db,
+            now: self.clock.now_micros(),
+            news: News::default(),
+            tally: Tally::default(),
+            families: Families::default(),
+            feed,
+        };
         db.run("savepoint command", []).map_err(Failure::Whole)?;
         let result = catch_unwind(AssertUnwindSafe(|| {
             work.run(&mut step)?;
+            family::fold(&mut step)?;
             step.feed.write(db, step.now)
         }));
         if let Ok(Ok(())) = result {
