@@ -1,5 +1,6 @@
 -- What operators do to tasks, one by one. Each function locks its task where it is, and skips it when somebody else holds it.
--- Results: done, requested; or why not: not_found, ended_ and the state, open, running, same, key_ and the holder, plain, busy.
+-- Results: done, requested; or why not: not_found, ended_ and the state, open, running, waiting, same, key_ and the holder, plain,
+-- no_failed_children, busy.
 -- `was` and `is` go into the audit.
 
 -- Lets a task that has failed or was cancelled start anew, under its id and with all its attempts.
@@ -8,7 +9,6 @@ language plpgsql as $$
 declare
     v_row    ended;
     v_holder bigint;
-    v_size   int;
 begin
     select e.* into v_row from ended e where e.id = p_task for update skip locked;
     if not found then
@@ -18,36 +18,81 @@ begin
         result := 'ended_completed';
         return;
     end if;
-    if v_row.extra->'unique'->>'scope' = 'while_open' then
-        v_holder := take_key_again(v_row.queue, v_row.kind, v_row.extra->'unique'->>'key', p_task);
-        if v_holder <> p_task then
-            result := 'key_' || v_holder;
-            return;
-        end if;
+    v_holder := take_key_of(v_row);
+    if v_holder <> p_task then
+        result := 'key_' || v_holder;
+        return;
     end if;
-    delete from ended e where e.id = p_task;
-    if v_row.error is not null then
-        insert into failure (task_id, attempt, at, error) values (p_task, v_row.attempt, v_row.ended_at, v_row.error);
-    end if;
-    v_size := octet_length(v_row.payload::text);
-    if v_size >= 1000 then
-        insert into body (task_id, payload) values (p_task, v_row.payload);
-    end if;
-    insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra)
-    values (p_task, v_row.lane, v_row.enqueued_at, clock(), v_row.parent_id, v_size, v_row.priority, v_row.max_attempts, v_row.depth, v_row.queue,
-        v_row.kind, case when v_size < 1000 then v_row.payload end, v_row.extra);
-    if v_row.lane <> 0 then
-        perform free_turns_of(v_row.lane, p_task);
-        insert into mark (lane, n, priority, slowest, queue, key)
-        values (v_row.lane, 1, v_row.priority, v_row.priority, v_row.queue, coalesce(lane_key_of(v_row.queue, v_row.lane), v_row.lane_key));
-    end if;
-    if is_watched() then
-        perform announce_written(array[p_task]);
+    perform restart_task(v_row, without_family(p_task, v_row.extra));
+    if v_row.parent_id is not null and exists (select from waiting w where w.id = v_row.parent_id) then
+        insert into tally (parent_id, delta, failed, cancelled)
+        values (v_row.parent_id, 1, -(v_row.state = 'failed')::int, -(v_row.state = 'cancelled')::int);
     end if;
     perform hint(array[v_row.queue]);
     result := 'done';
     was := to_jsonb(v_row.state);
     "is" := '"pending"';
+end $$;
+
+-- Lets a parent that has ended badly wait for the children because of which it has: its next attempt, which calls no handler, makes them
+-- pending again.
+create or replace function retry_children_of(p_task bigint, out result text, out was jsonb, out "is" jsonb)
+language plpgsql as $$
+declare
+    v_row    ended;
+    v_holder bigint;
+begin
+    select e.* into v_row from ended e where e.id = p_task for update skip locked;
+    if not found then
+        result := why_not(p_task, 'open');
+        return;
+    elsif v_row.state = 'completed' then
+        result := 'ended_completed';
+        return;
+    elsif coalesce((v_row.extra->'family'->>'failed')::int + (v_row.extra->'family'->>'cancelled')::int, 0) = 0 then
+        result := 'no_failed_children';
+        return;
+    end if;
+    v_holder := take_key_of(v_row);
+    if v_holder <> p_task then
+        result := 'key_' || v_holder;
+        return;
+    end if;
+    perform restart_task(v_row, (v_row.extra::jsonb || '{"resume": true}')::json);
+    if v_row.parent_id is not null and exists (select from waiting w where w.id = v_row.parent_id) then
+        insert into tally (parent_id, delta, failed, cancelled)
+        values (v_row.parent_id, 1, -(v_row.state = 'failed')::int, -(v_row.state = 'cancelled')::int);
+    end if;
+    perform hint(array[v_row.queue]);
+    result := 'done';
+    was := to_jsonb(v_row.state);
+    "is" := '"pending"';
+end $$;
+
+-- Makes a task of history, which the caller has locked, pending again.
+create or replace function restart_task(p_row ended, p_extra json) returns void
+language plpgsql as $$
+declare
+    v_size int := octet_length(p_row.payload::text);
+begin
+    delete from ended e where e.id = p_row.id;
+    if p_row.error is not null then
+        insert into failure (task_id, attempt, at, error) values (p_row.id, p_row.attempt, p_row.ended_at, p_row.error);
+    end if;
+    if v_size >= 1000 then
+        insert into body (task_id, payload) values (p_row.id, p_row.payload);
+    end if;
+    insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra)
+    values (p_row.id, p_row.lane, p_row.enqueued_at, clock(), p_row.parent_id, v_size, p_row.priority, p_row.max_attempts, p_row.depth, p_row.queue,
+        p_row.kind, case when v_size < 1000 then p_row.payload end, p_extra);
+    if p_row.lane <> 0 then
+        perform free_turns_of(p_row.lane, p_row.id);
+        insert into mark (lane, n, priority, slowest, queue, key)
+        values (p_row.lane, 1, p_row.priority, p_row.priority, p_row.queue, coalesce(lane_key_of(p_row.queue, p_row.lane), p_row.lane_key));
+    end if;
+    if is_watched() then
+        perform announce_written(array[p_row.id]);
+    end if;
 end $$;
 
 -- Frees turns that are bound to a task which leaves, or has left, and whose id will come back. Those that a claim holds are free anyway.
@@ -67,6 +112,16 @@ begin
         delete from parked p where p.lane = p_lane and p.task_id = p_task and p.due_at = v_rest.due_at;
         insert into parked (due_at, queue, priority, lane) values (v_rest.due_at, v_rest.queue, v_rest.priority, p_lane);
     end loop;
+end $$;
+
+-- Takes the key of a task of history that starts anew, if it had one that lasts while it is open. Returns the holder.
+create or replace function take_key_of(p_row ended) returns bigint
+language plpgsql as $$
+begin
+    if p_row.extra->'unique'->>'scope' = 'while_open' then
+        return take_key_again(p_row.queue, p_row.kind, p_row.extra->'unique'->>'key', p_row.id);
+    end if;
+    return p_row.id;
 end $$;
 
 -- Takes the key of a task that starts anew. Returns the holder: the task itself, or another one.
@@ -123,6 +178,12 @@ begin
     if is_watched() then
         perform announce_deleted(v_state, v_queue, p_task, v_kind);
     end if;
+    if coalesce(v_task.parent_id, v_later.parent_id) is not null then
+        insert into tally (parent_id, delta, cancelled, errors)
+        values (coalesce(v_task.parent_id, v_later.parent_id), -1, 1, jsonb_build_array(jsonb_build_array(p_task, 'deleted')));
+    end if;
+    perform release_after(array[p_task], array['cancelled']);
+    delete from brood b where b.parent_id = p_task;
     if v_later.holds_turn then
         perform join_lines(array[v_later.queue], array[v_later.lane], array[v_later.priority]);
         perform hint(array[v_later.queue]);
@@ -157,7 +218,10 @@ begin
             return;
         end if;
         select l.* into v_later from later l where l.id = p_task;
-        if v_later.due_at = p_due then
+        if v_later.after_id is not null then
+            result := 'waiting';
+            return;
+        elsif v_later.due_at = p_due then
             result := 'same';
             return;
         end if;
@@ -236,6 +300,7 @@ begin
         when v_found.place = 'ended' and p_open = 'open' and v_found.state <> 'completed' then 'busy'
         when v_found.place = 'ended' then 'ended_' || v_found.state
         when v_found.place = 'lease' and p_open <> 'open' then 'running'
+        when v_found.place = 'waiting' and p_open <> 'open' then 'waiting'
         else p_open
     end;
 end $$;
@@ -265,6 +330,7 @@ begin
         case p_action
         when 'cancel' then select * into v_did from cancel_task(v_item.task);
         when 'retry' then select * into v_did from retry_task(v_item.task);
+        when 'retry_children' then select * into v_did from retry_children_of(v_item.task);
         when 'delete' then select * into v_did from delete_task(v_item.task);
         when 'snooze' then select * into v_did from snooze_task(v_item.task, v_due);
         else select * into v_did from set_priority_of_task(v_item.task, p_priority);
@@ -280,6 +346,7 @@ begin
         perform record_audit(p_who, p_reason, p_action, case when cardinality(v_tasks) = 1 then 'task ' || v_tasks[1] else cardinality(v_tasks) || ' tasks' end,
             v_tasks, (select jsonb_object_agg(u.id, u.was) from unnest(v_tasks, v_was) u(id, was)),
             (select jsonb_object_agg(u.id, u."is") from unnest(v_tasks, v_is) u(id, "is")));
+        perform hint(fold_families());
     end if;
 end $$;
 
@@ -291,7 +358,7 @@ declare
 begin
     select f.place into v_found from find_task(p_task) f;
     was := to_jsonb(case v_found.place when 'task' then 'pending' when 'lease' then 'leased' else v_found.place end);
-    result := cancel(p_task);
+    result := cancel(p_task);   -- folds at once, so that the answer is about this task
     "is" := to_jsonb(case result when 'cancelled' then 'cancelled' when 'requested' then 'cancel requested' end);
     result := case result when 'cancelled' then 'done' else result end;
 end $$;

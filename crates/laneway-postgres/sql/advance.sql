@@ -1,7 +1,8 @@
--- One step of a worker, in one transaction: settle what ended, move what is due, take up marks, claim what is next.
+-- One step of a worker, in one transaction: settle what ended, move what is due, add up tallies, take up marks, claim what is next.
 --
 -- Claims come as parallel arrays, one entry per queue; kinds and kinds-apart are lists separated by the unit separator,
--- null for all kinds. p_bounds holds four numbers per queue (see claim.sql), or is null: look from the beginning.
+-- null for all kinds. p_bounds holds four numbers per queue (see claim.sql), or is null: look from the beginning. p_spawn: what the settled
+-- attempts have spawned (family.sql).
 -- Answers with one row per lease, one per queue with bounds, and a last one about the whole.
 create or replace function advance(
     p_session  uuid,
@@ -19,7 +20,8 @@ create or replace function advance(
     p_maxes    int[],
     p_kinds    text[],
     p_alone    text[],
-    p_bounds   bigint[]
+    p_bounds   bigint[],
+    p_spawn    spawn default null
 ) returns setof advance_row
 language plpgsql
 set search_path from current
@@ -52,7 +54,7 @@ begin
     end if;
     if p_leases <> '{}' then
         select * into v_settled
-        from settle_all(p_session, p_again, p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results, p_ids);
+        from settle_all(p_session, p_again, p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results, p_ids, p_spawn);
         v_answer.verdicts := v_settled.verdicts;
         v_queues := coalesce(v_settled.hand_queues, '{}');
         v_lanes := coalesce(v_settled.hand_lanes, '{}');
@@ -72,6 +74,9 @@ begin
     end if;
     if v_alive and p_queues <> '{}' then
         perform move_due(1000);
+    end if;
+    if exists (select from tally) then
+        perform fold_families();
     end if;
 
     -- Turns that were freed in queues from which nothing is claimed now go back into the line.

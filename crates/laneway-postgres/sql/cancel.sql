@@ -6,11 +6,26 @@ language plpgsql
 set search_path from current
 as $$
 declare
+    v_result text := cancel_here(p_task);
+begin
+    if v_result in ('cancelled', 'requested') then
+        perform hint(fold_families());
+        if v_result = 'requested' and exists (select from ended e where e.id = p_task and e.state = 'cancelled') then
+            v_result := 'cancelled';   -- a parent whose children could all be cancelled at once
+        end if;
+    end if;
+    return v_result;
+end $$;
+
+-- The same without what follows from it for parents.
+create or replace function cancel_here(p_task bigint) returns text
+language plpgsql as $$
+declare
     v_place text;
     v_state text;
     v_lease bigint;
-    v_row   record;
-    v_ends  ending[];
+    v_end   ending;
+    v_hand  record;
 begin
     for v_try in 1 .. 5 loop
         select f.place, f.state, f.lease into v_place, v_state, v_lease from find_task(p_task) f;
@@ -26,29 +41,25 @@ begin
                 perform hint_orders((select l.session from lease l where l.id = v_lease));
                 return 'requested';
             end if;
+        elsif v_place = 'waiting' then
+            perform from waiting w where w.id = p_task for update;
+            if found then
+                update waiting w set stopping = 'cancelled' where w.id = p_task;
+                perform cancel_children(p_task);
+                return 'requested';
+            end if;
         else
             if v_place = 'task' then
                 perform from task t where t.id = p_task for update;
-                delete from task t where t.id = p_task returning t.*, false as holds_turn into v_row;
+                delete from task t where t.id = p_task returning (cancelled_end(t, null, false, null)).* into v_end;
             else
                 perform from later l where l.id = p_task for update;
-                delete from later l where l.id = p_task returning l.* into v_row;
+                delete from later l where l.id = p_task returning (cancelled_end(as_task(l), null, l.holds_turn, l.lane_key)).* into v_end;
             end if;
             if found then
-                v_ends := array[row(v_row.id, v_row.lane, v_row.enqueued_at, v_row.ready_at, v_row.parent_id, v_row.size, v_row.priority, v_row.attempt,
-                    v_row.max_attempts, v_row.crashes, v_row.depth, v_row.queue, v_row.kind, v_row.payload, v_row.extra, null, 'cancelled', 'cancelled',
-                    null, null, null, null)::ending];
-                perform record_history(v_ends, clock());
-                if is_watched() then
-                    perform announce_ends(v_ends);
-                end if;
-                if v_place = 'later' and v_row.lane <> 0 then
-                    update ended e set lane_key = v_row.lane_key where e.id = p_task and e.lane_key is null;
-                end if;
-                if v_row.holds_turn then
-                    perform join_lines(array[v_row.queue], array[v_row.lane], array[v_row.priority]);
-                    perform hint(array[v_row.queue]);
-                end if;
+                select * into v_hand from record_ends(array[v_end]);
+                perform join_lines(v_hand.hand_queues, v_hand.hand_lanes, v_hand.hand_priorities);
+                perform hint(v_hand.hand_queues);
                 return 'cancelled';
             end if;
         end if;
@@ -56,7 +67,7 @@ begin
     return 'busy';
 end $$;
 
--- Where a task is: task, later, lease (with its id) or ended (with its state); null when it is nowhere.
+-- Where a task is: task, later, waiting, lease (with its id) or ended (with its state); null when it is nowhere.
 create or replace function find_task(p_task bigint, out place text, out state text, out lease bigint)
 language plpgsql as $$
 begin
@@ -65,6 +76,8 @@ begin
         select 'task' as place, null as state, null::bigint as lease from task t where t.id = p_task
         union all
         select 'later', null, null from later l where l.id = p_task
+        union all
+        select 'waiting', null, null from waiting w where w.id = p_task
         union all
         select 'lease', null, l.id from lease l
         where p_task = any (l.task_ids)

@@ -61,6 +61,8 @@ as $$
         from lease l
         group by l.queue
         union all
+        select w.queue, 'waiting', count(*), false from waiting w group by w.queue
+        union all
         select e.queue, e.state, e.n, e.more from count_ended(20000) e
     ) c
     group by c.queue, c.state
@@ -92,6 +94,8 @@ as $$
         where l.queue = p_queue
           and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
         group by t.kind
+        union all
+        select w.kind, 'waiting', count(*), false from waiting w where w.queue = p_queue group by w.kind
         union all
         select e.kind, e.state, e.n, e.more from count_ended(20000) e where e.queue = p_queue
     ) c
@@ -133,7 +137,7 @@ $$;
 create or replace function list_queues()
 returns table (
     queue text, paused_at timestamptz, oldest_ready_at timestamptz, keep_completed_days int, keep_failed_days int, keep_cancelled_days int,
-    statistics boolean
+    statistics boolean, serial int
 )
 language sql stable
 set search_path from current
@@ -142,7 +146,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
     select
-        n.queue, q.paused_at, oldest_ready(n.queue), q.keep_completed_days, q.keep_failed_days, q.keep_cancelled_days, coalesce(q.statistics, true)
+        n.queue, q.paused_at, oldest_ready(n.queue), q.keep_completed_days, q.keep_failed_days, q.keep_cancelled_days, coalesce(q.statistics, true), q.serial
     from (
         select p.queue from pending_queues() p(queue)
         union

@@ -22,24 +22,62 @@ language plpgsql
 set search_path from current
 set plan_cache_mode = force_generic_plan
 as $$
-declare
-    v_now timestamptz := clock();
 begin
-    -- Statement 1 writes. Small tasks without lane that may start at once, the ordinary case, need one insert only.
-    if array_remove(p_lanes, null) = '{}' and array_remove(p_delays_ms, null) = '{}' and array_remove(p_dues, null) = '{}'
-        and (select max(octet_length(payload)) from unnest(p_payloads) payload) < 1000
-    then
-        ids := coalesce(p_ids, array(select nextval('task_id_seq') from generate_series(1, cardinality(p_kinds))));
-        insert into task (id, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra)
-        select u.id, v_now, octet_length(u.payload), u.priority, u.max_attempts, u.queue, u.kind, u.payload::json, u.extra::json
-        from unnest(ids, p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_extras) u(id, kind, payload, queue, priority, max_attempts, extra);
-        perform count_enqueued(p_queues, v_now);
-        if is_watched() then
-            perform announce_written(ids);
-        end if;
-        perform hint_enqueued(p_queues, p_delays_ms, p_dues);
-        return;
+    -- Statement 1 writes.
+    ids := store_tasks(p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_lanes, p_lane_limits, p_delays_ms, p_dues, p_extras, p_ids);
+    -- Statement 2 looks who sleeps: never in the statement that wrote.
+    perform hint_enqueued(p_queues, p_delays_ms, p_dues);
+end $$;
+
+-- Writes new tasks, whoever they come from; the caller hints. Those that a settle has spawned have parents and depths, and,
+-- as follow-ups of a task that has not ended, p_afters and p_keeps (see family.sql).
+create or replace function store_tasks(
+    p_kinds text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_max_attempts smallint[], p_lanes text[], p_lane_limits int[],
+    p_delays_ms bigint[], p_dues timestamptz[], p_extras text[], p_ids bigint[], p_parents bigint[] default null, p_depths smallint[] default null,
+    p_afters bigint[] default null, p_keeps boolean[] default null
+) returns bigint[]
+language plpgsql as $$
+declare
+    v_now   timestamptz := clock();
+    v_ids   bigint[];
+    v_lanes record;
+begin
+    if exists (select from queue q where q.serial is not null and q.name = any (p_queues)) then
+        select * into v_lanes from serial_lanes(p_queues, p_lanes, p_lane_limits, p_parents);
+        p_lanes := v_lanes.lanes;
+        p_lane_limits := v_lanes.limits;
     end if;
+    -- Small tasks without lane that may start at once, the ordinary case, need one insert only.
+    if array_remove(p_lanes, null) = '{}' and array_remove(p_delays_ms, null) = '{}' and array_remove(p_dues, null) = '{}'
+        and p_afters is null and (select max(octet_length(payload)) from unnest(p_payloads) payload) < 1000
+    then
+        v_ids := coalesce(p_ids, array(select nextval('task_id_seq') from generate_series(1, cardinality(p_kinds))));
+        insert into task (id, enqueued_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra)
+        select u.id, v_now, u.parent_id, octet_length(u.payload), u.priority, u.max_attempts, coalesce(u.depth, 0), u.queue, u.kind, u.payload::json, u.extra::json
+        from unnest(v_ids, p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_extras, p_parents, p_depths)
+            u(id, kind, payload, queue, priority, max_attempts, extra, parent_id, depth);
+    else
+        v_ids := store_mixed(p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_lanes, p_lane_limits, p_delays_ms, p_dues, p_extras, p_ids,
+            p_parents, p_depths, p_afters, p_keeps, v_now);
+    end if;
+    perform count_enqueued(p_queues, v_now);
+    if is_watched() then
+        perform announce_written(v_ids);
+    end if;
+    return v_ids;
+end $$;
+
+-- The same for tasks with lanes, due times and large payloads among them. Lanes of children are a space of their own: no task
+-- that holds a turn while it waits can wait for a task that waits for this turn.
+create or replace function store_mixed(
+    p_kinds text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_max_attempts smallint[], p_lanes text[], p_lane_limits int[],
+    p_delays_ms bigint[], p_dues timestamptz[], p_extras text[], p_ids bigint[], p_parents bigint[], p_depths smallint[],
+    p_afters bigint[], p_keeps boolean[], p_now timestamptz
+) returns bigint[]
+language plpgsql as $$
+declare
+    v_ids bigint[];
+begin
     with new as materialized (
         select
             coalesce(u.id, nextval('task_id_seq')) as id,
@@ -50,16 +88,25 @@ begin
             u.queue,
             u.priority,
             u.max_attempts,
-            lane_id(u.queue, u.lane) as lane,
-            u.lane as lane_key,
+            lane_id(u.queue, k.lane_key) as lane,
+            k.lane_key,
             u.lane_limit,
             case
-                when u.delay_ms > 0 then v_now + u.delay_ms * interval '1 millisecond'
-                when u.due > v_now then u.due
+                when u.after_id is not null then 'infinity'
+                when u.delay_ms > 0 then p_now + u.delay_ms * interval '1 millisecond'
+                when u.due > p_now then u.due
             end as due_at,
-            u.extra::json as extra
-        from unnest(p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_lanes, p_lane_limits, p_delays_ms, p_dues, p_extras, p_ids)
-            with ordinality u(kind, payload, queue, priority, max_attempts, lane, lane_limit, delay_ms, due, extra, id, place)
+            u.extra::json as extra,
+            u.parent_id,
+            coalesce(u.depth, 0) as depth,
+            u.after_id,
+            u.keeps,
+            case when u.after_id is not null then u.delay_ms end as after_delay_ms,
+            case when u.after_id is not null then u.due end as after_due
+        from unnest(p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_lanes, p_lane_limits, p_delays_ms, p_dues, p_extras, p_ids,
+                p_parents, p_depths, p_afters, p_keeps)
+            with ordinality u(kind, payload, queue, priority, max_attempts, lane, lane_limit, delay_ms, due, extra, id, parent_id, depth, after_id, keeps, place)
+        cross join lateral (select case when u.parent_id is not null and u.lane <> e'\x03' then e'\x01' || u.lane else u.lane end as lane_key) k
     ),
     bodies as (
         insert into body (task_id, payload)
@@ -68,14 +115,16 @@ begin
         where size >= 1000
     ),
     runnable as (
-        insert into task (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra)
-        select id, lane, v_now, size, priority, max_attempts, queue, kind, case when size < 1000 then payload end, extra
+        insert into task (id, lane, enqueued_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra)
+        select id, lane, p_now, parent_id, size, priority, max_attempts, depth, queue, kind, case when size < 1000 then payload end, extra
         from new
         where due_at is null
     ),
     scheduled as (
-        insert into later (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra, due_at, lane_key)
-        select id, lane, v_now, size, priority, max_attempts, queue, kind, case when size < 1000 then payload end, extra, due_at, lane_key
+        insert into later (id, lane, enqueued_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra, due_at, lane_key,
+            after_id, keeps, after_delay_ms, after_due)
+        select id, lane, p_now, parent_id, size, priority, max_attempts, depth, queue, kind, case when size < 1000 then payload end, extra, due_at, lane_key,
+            after_id, keeps, after_delay_ms, after_due
         from new
         where due_at is not null
     ),
@@ -89,13 +138,30 @@ begin
         group by queue, lane
         order by min(place)
     )
-    select array_agg(id order by place) into ids from new;
-    perform count_enqueued(p_queues, v_now);
-    if is_watched() then
-        perform announce_written(ids);
+    select array_agg(id order by place) into v_ids from new;
+    return v_ids;
+end $$;
+
+-- The lanes of tasks in serial queues, which are the queue's own: one of limit 1 for all top-level tasks, one for all children.
+-- The tasks themselves may have none.
+create or replace function serial_lanes(p_queues text[], p_lanes text[], p_limits int[], p_parents bigint[], out lanes text[], out limits int[])
+language plpgsql as $$
+declare
+    v_refused record;
+begin
+    select u.queue, u.lane into v_refused
+    from unnest(p_queues, p_lanes) u(queue, lane)
+    where u.lane is not null
+      and exists (select from queue q where q.name = u.queue and q.serial is not null)
+    limit 1;
+    if v_refused.lane is not null then
+        perform refuse('serial_queue', format('lane `%s` is refused in the serial queue `%s`; leave it out', v_refused.lane, v_refused.queue));
     end if;
-    -- Statement 2 looks who sleeps: never in the statement that wrote.
-    perform hint_enqueued(p_queues, p_delays_ms, p_dues);
+    select array_agg(case when q.serial is null then u.lane when u.parent_id is null then e'\x02' else e'\x03' end order by u.place),
+        array_agg(case when q.serial is null then u.lim when u.parent_id is null then 1 else q.serial end order by u.place)
+    into lanes, limits
+    from unnest(p_queues, p_lanes, p_limits, p_parents) with ordinality u(queue, lane, lim, parent_id, place)
+    left join lateral (select q.serial from queue q where q.name = u.queue offset 0) q on true;
 end $$;
 
 -- One small row per queue and call for the statistics; the fold adds it up.
@@ -135,13 +201,18 @@ as $$
     select array(select nextval('task_id_seq') from generate_series(1, p_tasks))
 $$;
 
--- Bulk enqueue, before COPY: the ids of lanes, and the database's time.
-create or replace function bulk_begin(p_queues text[], p_lanes text[], out lanes bigint[], out at timestamptz)
+-- Bulk enqueue, before COPY: the ids and keys of lanes, and the database's time. A lane of null stands for the tasks of a queue
+-- without lane: in a serial queue they get one.
+create or replace function bulk_begin(p_queues text[], p_lanes text[], out lanes bigint[], out keys text[], out at timestamptz)
 language plpgsql
 set search_path from current
 as $$
 begin
-    lanes := array(select lane_id(u.queue, u.key) from unnest(p_queues, p_lanes) with ordinality u(queue, key, place) order by u.place);
+    keys := p_lanes;
+    if exists (select from queue q where q.serial is not null and q.name = any (p_queues)) then
+        keys := (serial_lanes(p_queues, p_lanes, null, null)).lanes;
+    end if;
+    lanes := array(select lane_id(u.queue, u.key) from unnest(p_queues, keys) with ordinality u(queue, key, place) order by u.place);
     at := clock();
 end $$;
 
@@ -183,6 +254,27 @@ begin
     perform hint(p_queues);
 end $$;
 
+-- The options that few tasks set, as workers read them.
+create or replace function task_extra(p_timeout interval, p_retry jsonb, p_tags text[], p_trace jsonb, p_unique jsonb) returns jsonb
+language sql immutable as $$
+    select jsonb_strip_nulls(jsonb_build_object(
+        'timeout_ms', (extract(epoch from p_timeout) * 1000)::bigint,
+        'retry', p_retry,
+        'tags', to_jsonb(p_tags),
+        'trace', p_trace,
+        'unique', p_unique
+    ))
+$$;
+
+create or replace function unique_options(p_key text, p_while text, p_window_ms bigint, p_on_conflict text) returns jsonb
+language sql immutable as $$
+    select case when p_key is not null then jsonb_build_object(
+        'key', p_key,
+        'scope', case when p_window_ms is null then to_jsonb('while_' || p_while) else jsonb_build_object('within_ms', p_window_ms) end,
+        'on_conflict', p_on_conflict
+    ) end
+$$;
+
 -- The public face: one task, from psql, a trigger or any driver, inside the caller's transaction.
 --   select laneway.enqueue(kind => 'mail.receipt', payload => '{"order": 7}', lane => 'customer:7');
 -- With a key, the id may be that of the task that holds it.
@@ -218,19 +310,9 @@ begin
     perform check_input(enqueue.kind, enqueue.payload::text, enqueue.queue, enqueue.lane, enqueue.lane_limit, enqueue.priority,
         enqueue.delay, enqueue.due_at, enqueue.max_attempts, enqueue.timeout, enqueue.retry, enqueue.tags, enqueue.trace);
     perform check_unique(enqueue.unique_key, enqueue.unique_while, v_window, enqueue.on_conflict, enqueue.idempotency_key);
-    if coalesce(enqueue.unique_key, enqueue.idempotency_key) is not null then
-        v_unique := jsonb_build_object(
-            'key', coalesce(enqueue.unique_key, enqueue.idempotency_key),
-            'scope', case when v_window is null then to_jsonb('while_' || enqueue.unique_while) else jsonb_build_object('within_ms', v_window) end,
-            'on_conflict', case when enqueue.idempotency_key is null then enqueue.on_conflict else 'same' end);
-    end if;
-    v_extra := jsonb_strip_nulls(jsonb_build_object(
-        'timeout_ms', (extract(epoch from enqueue.timeout) * 1000)::bigint,
-        'retry', enqueue.retry,
-        'tags', to_jsonb(enqueue.tags),
-        'trace', enqueue.trace,
-        'unique', v_unique
-    ));
+    v_unique := unique_options(coalesce(enqueue.unique_key, enqueue.idempotency_key), enqueue.unique_while, v_window,
+        case when enqueue.idempotency_key is null then enqueue.on_conflict else 'same' end);
+    v_extra := task_extra(enqueue.timeout, enqueue.retry, enqueue.tags, enqueue.trace, v_unique);
     if v_unique is null then
         return (enqueue_many(
             p_kinds => array[enqueue.kind],

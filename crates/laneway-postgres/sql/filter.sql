@@ -31,7 +31,7 @@ begin
     when 'queue' then return format('v.queue = %L', v_value);
     when 'kind' then return format('v.kind = %L', v_value);
     when 'kind_prefix' then return format('starts_with(v.kind, %L)', v_value);
-    when 'lane' then return format('v.lane_id = lane_id(v.queue, %L)', v_value);
+    when 'lane' then return format('v.lane_id in (lane_id(v.queue, %1$L), lane_id(v.queue, e''\x01'' || %1$L))', v_value);
     when 'tag' then return format('(v.extra::jsonb -> ''tags'') ? %L', v_value);
     when 'worker' then return format('starts_with(replace(v.session::text, ''-'', ''''), %L)', v_value);
     when 'error' then return format('strpos(v.error, %L) > 0', v_value);

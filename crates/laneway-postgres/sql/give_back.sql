@@ -30,7 +30,7 @@ begin
         coalesce(t.priority, 0), coalesce(t.attempt, 0), coalesce(t.max_attempts, 25), coalesce(t.crashes, 0), coalesce(t.depth, 0),
         l.queue, t.kind, t.payload, t.extra, l.claimed_at, p_outcome,
         verdict_of(p_outcome, coalesce(t.attempt, 0::smallint), coalesce(t.max_attempts, 25::smallint), coalesce(t.crashes, 0::smallint), t.id = any (v_asked)),
-        null, null, null, l.id)::ending order by t.id)
+        null, null, null, l.id, null, null, null, null, null, null, null)::ending order by t.id)
     into v_ends
     from lease l
     cross join lateral unnest(l.task_ids, l.lanes, l.enqueued_ats, l.ready_ats, l.parent_ids, l.sizes, l.priorities, l.attempts,

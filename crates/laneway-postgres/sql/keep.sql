@@ -13,9 +13,11 @@ language sql stable as $$
     ), history_days(p_state))
 $$;
 
--- Null leaves a setting as it is, -1 gives it back its default.
+-- Null leaves a setting as it is, -1 gives it back its default. p_serial: how many children may run at once in a
+-- serial queue, 0 for one that is not.
 create or replace function set_queue(
-    p_who text, p_reason text, p_queue text, p_keep_completed_days int, p_keep_failed_days int, p_keep_cancelled_days int, p_statistics boolean
+    p_who text, p_reason text, p_queue text, p_keep_completed_days int, p_keep_failed_days int, p_keep_cancelled_days int, p_statistics boolean,
+    p_serial int default null
 ) returns void
 language plpgsql
 set search_path from current
@@ -25,11 +27,16 @@ declare
     v_after  jsonb;
 begin
     insert into queue (name) values (p_queue) on conflict (name) do nothing;
+    perform from queue q where q.name = p_queue for update;
+    if p_serial is not null and exists (select from queue q where q.name = p_queue and q.serial is distinct from nullif(p_serial, 0)) and has_open_tasks(p_queue) then
+        perform refuse('serial_queue', format('serial can be changed only while queue `%s` has no open tasks', p_queue));
+    end if;
     update queue q
     set keep_completed_days = nullif(coalesce(p_keep_completed_days, q.keep_completed_days), -1),
         keep_failed_days = nullif(coalesce(p_keep_failed_days, q.keep_failed_days), -1),
         keep_cancelled_days = nullif(coalesce(p_keep_cancelled_days, q.keep_cancelled_days), -1),
-        statistics = coalesce(p_statistics, q.statistics)
+        statistics = coalesce(p_statistics, q.statistics),
+        serial = nullif(coalesce(p_serial, q.serial), 0)
     where q.name = p_queue;
     v_after := queue_shown(p_queue);
     if v_after is distinct from v_before then
@@ -40,9 +47,17 @@ end $$;
 create or replace function queue_shown(p_queue text) returns jsonb
 language sql as $$
     select jsonb_build_object('keep_completed_days', q.keep_completed_days, 'keep_failed_days', q.keep_failed_days,
-        'keep_cancelled_days', q.keep_cancelled_days, 'statistics', q.statistics)
+        'keep_cancelled_days', q.keep_cancelled_days, 'statistics', q.statistics, 'serial', coalesce(q.serial, 0))
     from queue q
     where q.name = p_queue
+$$;
+
+create or replace function has_open_tasks(p_queue text) returns boolean
+language sql as $$
+    select exists (select from task t where t.queue = p_queue)
+        or exists (select from lease l where l.queue = p_queue)
+        or exists (select from later l where l.queue = p_queue)
+        or exists (select from waiting w where w.queue = p_queue)
 $$;
 
 -- Removes history whose time is over: whole days where nothing of them is kept any more, else rows, p_max at most. What the

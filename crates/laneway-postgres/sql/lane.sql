@@ -141,7 +141,7 @@ as $$
     with marked as materialized (
         select distinct on (m.lane) m.lane, m.key, coalesce(m.lim, 1) as lim
         from (select m.id, m.lane, m.key, m.lim from mark m where m.queue = p_queue limit 10000) m
-        where p_order <> 'key' or m.key > coalesce(p_key, '')
+        where m.key > case when p_order = 'key' then coalesce(p_key, e'\x04') else e'\x04' end   -- not the lanes of children and serial queues
         order by m.lane, m.lim is null, m.id desc          -- the last limit that was given
     ),
     found as materialized (
@@ -150,7 +150,7 @@ as $$
             (select l.id, l.key, l.lim, l.interval_ms, l.halts, l.may_be_halted, l.issued
             from lane l
             where l.queue = p_queue
-              and l.key > case when p_order = 'key' then coalesce(p_key, '') else '' end
+              and l.key > case when p_order = 'key' then coalesce(p_key, e'\x04') else e'\x04' end
             order by l.key
             limit case when p_order = 'key' then p_limit else p_lanes end)
             union all

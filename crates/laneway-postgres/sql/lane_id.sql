@@ -15,3 +15,8 @@ language sql stable as $$
         (select m.key from mark m where m.queue = p_queue and m.lane = p_lane limit 1)
     )
 $$;
+
+-- The key of a lane as users know it. Lanes of children begin with a character that no key can contain; those of serial queues
+-- consist of one, and show as no lane.
+create or replace function shown_lane(p_key text) returns text
+language sql immutable parallel safe as $$ select nullif(ltrim(p_key, e'\x01\x02\x03'), '') $$;

@@ -22,8 +22,11 @@ declare
     v_end       record;
     v_found     bigint;
 begin
+    if p_at > '9999-12-01' then
+        p_at := 'infinity';    -- behind a follow-up, which is due at no time
+    end if;
     case p_place
-    when 'pending', 'leased' then
+    when 'pending', 'leased', 'waiting' then
         select e.id, null::timestamptz as at into v_end from end_by_id(p_place, coalesce(p_id, 0), p_rows) e(id) where p_filter <> '[]';
         return query execute format(
             'select %s from %I v where v.id > $1 and ($2 is null or v.id <= $2) %s order by v.id limit $3',
@@ -38,19 +41,17 @@ begin
         offset p_rows - 1
         limit 1;
         return query execute format(
-            'select %s from later_view v where (v.due_at, v.id) > ($1, $2) and ($3 is null or (v.due_at, v.id) <= ($3, $4)) %s
-             order by v.due_at, v.id limit $5',
+            'select %s from later_view v where (v.sorted_at, v.id) > ($1, $2) and ($3 is null or (v.sorted_at, v.id) <= ($3, $4)) %s
+             order by v.sorted_at, v.id limit $5',
             task_view_columns(), v_condition)
             using coalesce(p_at, '-infinity'), coalesce(p_id, 0), v_end.at, v_end.id, p_limit;
     when 'ended' then
         return query select * from list_ended(p_filter, v_condition, p_states, p_plain, coalesce(p_at, 'infinity'), coalesce(p_id, 9223372036854775807), p_limit, p_rows);
         return;
-    else
-        return;    -- `waiting`: nothing waits before there are families
     end case;
     get diagnostics v_found = row_count;
     if v_found < p_limit and v_end.id is not null then
-        return query select (jsonb_populate_record(null::task_view, jsonb_build_object('id', v_end.id, 'due_at', v_end.at))).*;
+        return query select (jsonb_populate_record(null::task_view, jsonb_build_object('id', v_end.id, 'due_at', nullif(v_end.at, 'infinity')))).*;
     end if;
 end $$;
 
@@ -60,6 +61,9 @@ language plpgsql as $$
 begin
     if p_place = 'pending' then
         return (select t.id from task t where t.id > p_after order by t.id offset p_rows - 1 limit 1);
+    end if;
+    if p_place = 'waiting' then
+        return (select w.id from waiting w where w.id > p_after order by w.id offset p_rows - 1 limit 1);
     end if;
     return (select t.id from lease l, unnest(l.task_ids) t(id) where t.id > p_after order by t.id offset p_rows - 1 limit 1);
 end $$;

@@ -54,3 +54,23 @@ begin
     get diagnostics v_removed = row_count;
     return v_removed;
 end $$;
+
+-- Forgets where the children of tasks are that nobody remembers: p_max of them from anywhere, since most are still remembered.
+create or replace function remove_broods(p_max int) returns int
+language plpgsql
+set search_path from current
+as $$
+declare
+    v_start   bigint;
+    v_removed int;
+begin
+    select min(b.parent_id) + (random() * (max(b.parent_id) - min(b.parent_id)))::bigint into v_start from brood b;
+    delete from brood b
+    where b.parent_id = any (array(
+        select f.parent_id
+        from (select distinct b.parent_id from (select b.parent_id from brood b where b.parent_id >= v_start order by b.parent_id limit p_max) b) f
+        where (select t.place from find_task(f.parent_id) t) is null
+    ));
+    get diagnostics v_removed = row_count;
+    return v_removed;
+end $$;

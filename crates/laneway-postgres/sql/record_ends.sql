@@ -34,6 +34,12 @@ begin
     if 'pending' = any (v_verdicts) then
         perform record_back(p_ends);
     end if;
+    if 'waiting' = any (v_verdicts) then
+        perform record_waiting(p_ends);
+    end if;
+    if exists (select from unnest(p_ends) e where e.parent_id is not null) then
+        perform record_tallies(p_ends);
+    end if;
     if is_watched() then
         perform announce_ends(p_ends);
     end if;
@@ -45,14 +51,36 @@ begin
             join lane l on l.id = e.lane and l.halts
             where e.verdict = 'failed';
         end if;
-        -- Back-off in an ordered lane keeps the turn, and what is pending has its turn bound to it.
+        -- Back-off in an ordered lane keeps the turn, as do top-level tasks that wait for children, and what is pending has its
+        -- turn bound to it.
         select array_agg(e.queue), array_agg(e.lane), array_agg(e.priority) into hand_queues, hand_lanes, hand_priorities
         from unnest(p_ends) e
         where e.lane <> 0
+          and e.has_turn is not false
           and e.verdict <> 'pending'
+          and (e.verdict <> 'waiting' or e.parent_id is not null)
           and (e.verdict <> 'later' or (select l.holds_turn from later l where l.id = e.id) is not true);   -- a join may read all of `later`
     end if;
+    if v_verdicts && array['completed', 'failed', 'cancelled'] then
+        perform release_follow_ups(p_ends);
+    end if;
 end $$;
+
+-- What is kept as the error of a task that has ended.
+create or replace function end_error(e ending) returns text
+language sql immutable parallel safe as $$
+    select case
+        when e.verdict = 'failed' and e.outcome = 'crash' then 'the worker died 3 times while it ran this task'
+        when e.verdict = 'cancelled' then coalesce(e.report, 'cancelled')
+        else e.report
+    end
+$$;
+
+-- Whether a success leaves no more than its place in an array. A task that had children is looked at again.
+create or replace function is_plain(e ending) returns boolean
+language sql immutable parallel safe as $$
+    select e.result is null and e.attempt = 0 and e.crashes = 0 and (e.extra is null or e.extra->'family' is null)
+$$;
 
 -- Tasks that have ended. Plain successes of one settle share a row; ids in it lie within 16384 of each other.
 create or replace function record_history(p_ends ending[], p_now timestamptz) returns void
@@ -60,19 +88,19 @@ language plpgsql as $$
 declare
     v_unkept text[] := unkept_queues();
 begin
-    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, started_ats, ready_ats)
+    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, started_ats, ready_ats,
+        parent_ids, depths)
     select p_now, min(e.started_at), min(e.id), count(*), e.queue, array_agg(e.id), array_agg(e.kind), array_agg(e.enqueued_at),
         case when bool_or(e.lane <> 0) then array_agg(e.lane) end,
         case when bool_or(e.priority <> 0) then array_agg(e.priority) end,
         case when bool_or(e.max_attempts <> 25) then array_agg(e.max_attempts) end,
         case when min(e.started_at) <> max(e.started_at) then array_agg(e.started_at) end,
-        case when bool_or(e.ready_at is not null) then array_agg(e.ready_at) end
+        case when bool_or(e.ready_at is not null) then array_agg(e.ready_at) end,
+        case when bool_or(e.parent_id is not null) then array_agg(e.parent_id) end,
+        case when bool_or(e.depth <> 0) then array_agg(e.depth) end
     from unnest(p_ends) e
     where e.verdict = 'completed'
-      and e.result is null
-      and e.attempt = 0
-      and e.crashes = 0
-      and e.parent_id is null
+      and is_plain(e)
       and e.queue <> all (v_unkept)
     group by e.queue, e.id >> 14;
 
@@ -84,17 +112,13 @@ begin
         e.attempt + (e.started_at is not null and e.outcome not in ('back', 'crash'))::int,
         e.max_attempts, e.crashes + (e.outcome = 'crash' and e.verdict = 'failed')::int, e.depth, e.verdict, e.queue, e.kind,
         coalesce(e.payload, (select b.payload from body b where b.task_id = e.id)),
-        e.extra, e.result,
-        case
-            when e.verdict = 'failed' and e.outcome = 'crash' then 'the worker died 3 times while it ran this task'
-            when e.verdict = 'cancelled' then coalesce(e.report, 'cancelled')
-            else e.report
-        end,
-        case when e.lane <> 0 then lane_key_of(e.queue, e.lane) end,
+        e.extra, case when e.verdict = 'completed' then e.result end,
+        end_error(e),
+        case when e.lane <> 0 then coalesce(e.lane_key, lane_key_of(e.queue, e.lane)) end,
         e.ready_at
     from unnest(p_ends) e
     where e.verdict in ('completed', 'failed', 'cancelled')
-      and (e.verdict <> 'completed' or e.result is not null or e.attempt <> 0 or e.crashes <> 0 or e.parent_id is not null)
+      and not (e.verdict = 'completed' and is_plain(e))
       and (e.verdict <> 'completed' or e.queue <> all (v_unkept));
     if v_unkept <> '{}' then
         perform count_unkept(array_agg(e.queue), array_agg(1), p_now) from unnest(p_ends) e where e.verdict = 'completed' and e.queue = any (v_unkept);
@@ -170,7 +194,8 @@ begin
     group by c.queue;
 end $$;
 
--- Tasks that are runnable again, in their old place and, in a lane, with the turn that they had.
+-- Tasks that are runnable again, in their old place and, in a lane, with the turn that they had. A child that has waited for its
+-- own children had to give it up, and queues for another.
 create or replace function record_back(p_ends ending[]) returns void
 language plpgsql as $$
 begin
@@ -185,5 +210,47 @@ begin
     select e.queue, e.priority, e.id - 4611686018427387904, array[e.lane], e.id
     from unnest(p_ends) e
     where e.verdict = 'pending'
-      and e.lane <> 0;
+      and e.lane <> 0
+      and e.has_turn is not false;
+
+    insert into mark (lane, n, priority, slowest, queue, key)
+    select e.lane, 1, e.priority, e.priority, e.queue, coalesce(e.lane_key, lane_key_of(e.queue, e.lane))
+    from unnest(p_ends) e
+    where e.verdict = 'pending'
+      and e.lane <> 0
+      and e.has_turn is false;
+end $$;
+
+-- Tasks that wait for their children from now on.
+create or replace function record_waiting(p_ends ending[]) returns void
+language plpgsql as $$
+begin
+    insert into waiting (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra,
+        started_at, holds_turn, lane_key, policy, continues, total, open, completed, result)
+    select e.id, e.lane, e.enqueued_at, e.ready_at, e.parent_id, e.size, e.priority, e.attempt + 1, e.max_attempts, e.crashes, e.depth, e.queue, e.kind,
+        e.payload, e.extra,
+        e.started_at, e.lane <> 0 and e.parent_id is null, case when e.lane <> 0 then lane_key_of(e.queue, e.lane) end, e.policy, e.continues,
+        case when e.again then (e.extra->'family'->>'total')::int else e.children end, e.children,
+        case when e.again then (e.extra->'family'->>'completed')::int else 0 end, e.result
+    from unnest(p_ends) e
+    where e.verdict = 'waiting';
+end $$;
+
+-- One tally per parent: what its children of this call have done. Siblings count before the end of who has spawned them.
+create or replace function record_tallies(p_ends ending[]) returns void
+language plpgsql as $$
+begin
+    insert into tally (parent_id, delta, completed, failed, cancelled, errors)
+    select t.parent_id, t.siblings - t.completed - t.failed - t.cancelled, t.completed, t.failed, t.cancelled, t.errors
+    from (
+        select e.parent_id, coalesce(sum(e.siblings), 0) as siblings,
+            count(*) filter (where e.verdict = 'completed') as completed,
+            count(*) filter (where e.verdict = 'failed') as failed,
+            count(*) filter (where e.verdict = 'cancelled') as cancelled,
+            to_jsonb((array_agg(jsonb_build_array(e.id, left(end_error(e), 200)) order by e.id) filter (where e.verdict in ('failed', 'cancelled')))[1:3]) as errors
+        from unnest(p_ends) e
+        where e.parent_id is not null
+          and (e.verdict in ('completed', 'failed', 'cancelled') or e.siblings > 0)
+        group by e.parent_id
+    ) t;
 end $$;

@@ -6,6 +6,7 @@
 -- shows another token or session, makes the verdict `stale`; a task that was settled before, `already`; neither changes
 -- anything. p_again: the caller repeats a call whose answer it lost, so a missing lease means that it was recorded.
 --
+-- p_spawn: what the attempts have spawned (family.sql); null for most calls.
 -- Returns one verdict per entry, and the turns that are free now.
 create or replace function settle_all(
     p_session  uuid,
@@ -18,6 +19,7 @@ create or replace function settle_all(
     p_reports  text[],
     p_results  text[],
     p_ids      bigint[],
+    p_spawn    spawn,
     out verdicts text[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[], out hand_afters bigint[], out hand_until bigint
 )
 language plpgsql as $$
@@ -49,7 +51,6 @@ begin
           and l.task_ids = p_ids[i.at + 1 : i.at + l.tasks]
           and l.attempts is null
           and l.crashes is null
-          and l.parent_ids is null
           and l.task_ids[l.tasks] - l.task_ids[1] < 16384
           and not exists (select from settled s where s.lease_id = l.id)
     );
@@ -106,10 +107,13 @@ begin
             coalesce(c.priority, 0), coalesce(c.attempt, 0), coalesce(c.max_attempts, 25), coalesce(c.crashes, 0), coalesce(c.depth, 0),
             c.queue, c.kind, c.payload, c.extra, c.claimed_at, c.outcome,
             verdict_of(c.outcome, coalesce(c.attempt, 0::smallint), coalesce(c.max_attempts, 25::smallint), coalesce(c.crashes, 0::smallint), c.id = any (v_asked)),
-            c.delay_ms, c.report, c.result::json, c.lease)::ending order by c.id),
+            c.delay_ms, c.report, c.result::json, c.lease, null, null, null, null, null, null, null)::ending order by c.id),
         array_agg(c.place order by c.id)
     into v_ends, v_places
     from chosen c;
+    if v_ends is not null and (p_spawn).families is not null then
+        v_ends := spawn_all(v_ends, v_places, v_asked, p_spawn);
+    end if;
 
     verdicts := array(
         select case
@@ -127,7 +131,8 @@ begin
             select distinct on (v.place) v.place, t.verdict
             from unnest(v_places) with ordinality v(place, n)
             join unnest(v_ends) with ordinality t(id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth,
-                queue, kind, payload, extra, started_at, outcome, verdict, delay_ms, report, result, lease_id, n) on t.n = v.n
+                queue, kind, payload, extra, started_at, outcome, verdict, delay_ms, report, result, lease_id, policy, continues, again, children, siblings,
+                has_turn, lane_key, n) on t.n = v.n
         ) e on e.place = i.place
         order by i.place
     );
@@ -155,8 +160,10 @@ declare
     v_has record;
     v_unkept text[] := unkept_queues();
 begin
-    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats)
-    select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts, l.ready_ats
+    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats,
+        parent_ids, depths)
+    select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts, l.ready_ats,
+        l.parent_ids, l.depths
     from lease l
     where l.id = any (p_leases)
       and l.queue <> all (v_unkept);
@@ -164,7 +171,9 @@ begin
         perform count_unkept(array_agg(l.queue), array_agg(l.tasks), clock()) from lease l where l.id = any (p_leases) and l.queue = any (v_unkept);
     end if;
 
-    select bool_or(l.lanes is not null) as lanes, bool_or(l.sizes is not null) as bodies, bool_or(l.extras is not null) as extras into v_has
+    select bool_or(l.lanes is not null) as lanes, bool_or(l.sizes is not null) as bodies, bool_or(l.extras is not null) as extras,
+        bool_or(l.parent_ids is not null) as parents
+    into v_has
     from lease l
     where l.id = any (p_leases);
     if v_has.lanes then
@@ -177,6 +186,15 @@ begin
           and t.lane <> 0;
     end if;
 
+    if v_has.parents then
+        insert into tally (parent_id, delta, completed)
+        select t.parent_id, -count(*), count(*)
+        from lease l
+        cross join lateral unnest(l.parent_ids) t(parent_id)
+        where l.id = any (p_leases)
+          and t.parent_id is not null
+        group by t.parent_id;
+    end if;
     if v_has.bodies then
         delete from body
         where task_id = any (array(select t.id from lease l, unnest(l.task_ids) t(id) where l.id = any (p_leases)));
@@ -224,7 +242,9 @@ end $$;
 -- The public face: settles one attempt inside the caller's transaction, so that its effects happen exactly once.
 --   select laneway.settle(session, lease, token, task, 'completed', result => '{"sent": true}');
 -- Outcomes: completed, retry (delay, error), snooze (delay), failed (error), cancelled (error), back.
--- The caller's transaction may last: freed turns are always put back into the line, for a claim to retire.
+-- What `laneway.spawn` and `laneway.follow_up` have prepared for this task in the same transaction is stored with it.
+-- The caller's transaction may last: freed turns are always put back into the line, for a claim to retire, and tallies are left to
+-- the next advance.
 create or replace function settle(
     session uuid,
     lease   bigint,
@@ -237,6 +257,23 @@ create or replace function settle(
 ) returns text
 language plpgsql
 set search_path from current
+as $$
+begin
+    if settle.outcome is null or settle.outcome not in ('completed', 'retry', 'snooze', 'failed', 'cancelled', 'back') then
+        perform refuse('invalid_name', format('outcome `%s` is unknown; one of: completed, retry, snooze, failed, cancelled, back', settle.outcome));
+    elsif settle.task is null then
+        perform refuse('invalid_id', 'task is null; name the task to settle');
+    end if;
+    return settle_spawning(settle.session, settle.lease, settle.token, settle.task, settle.outcome,
+        greatest(extract(epoch from settle.delay) * 1000, 0)::bigint, left(settle.error, 65536), settle.result::text, take_spawned(settle.task));
+end $$;
+
+-- The same for an attempt with what it has spawned.
+create or replace function settle_spawning(
+    p_session uuid, p_lease bigint, p_token uuid, p_task bigint, p_outcome text, p_delay_ms bigint, p_report text, p_result text, p_spawn spawn
+) returns text
+language plpgsql
+set search_path from current
 set plan_cache_mode = force_generic_plan   -- as in advance.sql: one plan, whatever the tables were like when it was made
 set jit = off
 set enable_seqscan = off
@@ -246,27 +283,33 @@ as $$
 declare
     v_settled record;
 begin
-    if settle.outcome is null or settle.outcome not in ('completed', 'retry', 'snooze', 'failed', 'cancelled', 'back') then
-        perform refuse('invalid_name', format('outcome `%s` is unknown; one of: completed, retry, snooze, failed, cancelled, back', settle.outcome));
-    elsif settle.task is null then
-        perform refuse('invalid_id', 'task is null; name the task to settle');
-    elsif current_setting('transaction_isolation') <> 'read committed'
-        and exists (select from lease l where l.id = settle.lease and l.tasks > 1) then
+    if current_setting('transaction_isolation') <> 'read committed' and exists (select from lease l where l.id = p_lease and l.tasks > 1) then
         -- Settling one of several tasks leaves the lease's row as it is, so an old snapshot would not show that
         -- somebody has done so meanwhile. When the last one is settled the row goes, and the conflict is noticed.
         raise exception using
             errcode = 'feature_not_supported',
-            message = format('settle above read committed needs a lease of its own, and lease %s has several tasks', settle.lease),
+            message = format('settle above read committed needs a lease of its own, and lease %s has several tasks', p_lease),
             hint = 'Claim this kind alone, or settle in a read committed transaction.';
     end if;
     select * into v_settled
-    from settle_all(settle.session, false, array[settle.lease], array[settle.token], array[settle.task], array[settle.outcome],
-        array[greatest(extract(epoch from settle.delay) * 1000, 0)::bigint], array[left(settle.error, 65536)], array[settle.result::text], '{}');
+    from settle_all(p_session, false, array[p_lease], array[p_token], array[p_task], array[p_outcome], array[p_delay_ms], array[p_report], array[p_result],
+        '{}', p_spawn);
     perform join_lines(v_settled.hand_queues, v_settled.hand_lanes, v_settled.hand_priorities);
-    perform hint(v_settled.hand_queues || array(
-        select t.queue from task t where t.id = settle.task
-        union all
-        select l.queue from later l where l.id = settle.task
-    ));
+    perform hint(v_settled.hand_queues || (p_spawn).queues || queues_touched(p_task));
     return v_settled.verdicts[1];
 end $$;
+
+-- The queues in which the settle of a task may have left work: its own, if it runs again, and its parent's, whose tallies any
+-- worker adds up.
+create or replace function queues_touched(p_task bigint) returns text[]
+language sql as $$
+    select array(
+        select t.queue from task t where t.id = p_task
+        union all
+        select l.queue from later l where l.id = p_task
+        union all
+        select w.queue from tally t cross join lateral (select w.queue from waiting w where w.id = t.parent_id offset 0) w
+        union all
+        select s.queue from sleeper s where exists (select from tally)
+    )
+$$;

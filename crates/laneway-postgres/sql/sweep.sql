@@ -29,4 +29,5 @@ begin
         from lease l
         where not exists (select from worker w where w.session = l.session)
     ), 'crash') g;
+    perform hint(sweep_families());
 end $$;

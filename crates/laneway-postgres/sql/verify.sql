@@ -11,11 +11,15 @@ as $$
           and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
         union all
         select l.lane, l.id, 'later' from later l where l.holds_turn
+        union all
+        select w.lane, w.id, 'waiting' from waiting w where w.holds_turn
     ),
     places as (
         select t.id, 'task' as place from task t
         union all
         select l.id, 'later' from later l
+        union all
+        select w.id, 'waiting' from waiting w
         union all
         select t.id, 'lease' from lease l, unnest(l.task_ids) t(id)
         where not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
@@ -98,7 +102,7 @@ as $$
       and not exists (
           select from places p
           where p.id = k.task_id
-            and (p.place in ('task', 'later') or p.place = 'lease' and k.scope = 'while_open')
+            and (p.place in ('task', 'later') or p.place in ('lease', 'waiting') and k.scope = 'while_open')
       )
     union all
     select format('task %s does not hold its key `%s`', o.id, o.extra->'unique'->>'key')
@@ -106,6 +110,8 @@ as $$
         select t.id, t.queue, t.kind, t.extra from task t
         union all
         select l.id, l.queue, l.kind, l.extra from later l
+        union all
+        select w.id, w.queue, w.kind, w.extra from waiting w
         union all
         select t.id, l.queue, t.kind, t.extra from lease l, unnest(l.task_ids, l.kinds, l.extras) t(id, kind, extra)
         where not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
@@ -115,6 +121,25 @@ as $$
           select from unique_key k
           where k.queue = o.queue and k.kind = o.kind and k.key = o.extra->'unique'->>'key' and k.task_id = o.id
       )
+    union all
+    select format('task %s waits for %s children, and tallies add %s, but %s are open', f.id, f.open, f.told, f.children)
+    from (
+        select w.id, w.open, (select coalesce(sum(t.delta), 0) from tally t where t.parent_id = w.id) as told, (select count(*) from open_children(w.id)) as children
+        from waiting w
+    ) f
+    where f.open + f.told <> f.children
+    union all
+    select format('task %s waits for nobody', w.id)
+    from waiting w
+    where w.open <= 0
+      and not exists (select from tally t where t.parent_id = w.id)
+    union all
+    select format('task %s follows task %s, which has ended or never was', l.id, l.after_id)
+    from later l
+    where l.after_id is not null
+      and not exists (select from places p where p.id = l.after_id and p.place <> 'ended')
+    union all
+    select format('task %s is due at no time and follows nobody', l.id) from later l where l.due_at = 'infinity' and l.after_id is null
     union all
     select format('queue %s has %s tasks of kind %s that ended as %s, but %s are counted', c.queue, sum(c.there), c.kind, c.state, sum(c.counted))
     from (

@@ -28,6 +28,17 @@ begin
             'name', (select w.name from worker w where w.session = v_task.session));
         return next;
         return;
+    elsif v_task.state = 'waiting' then
+        reason := jsonb_build_object('reason', 'waiting', 'open', v_task.family->'open',
+            'failed', (v_task.family->>'failed')::int + (v_task.family->>'cancelled')::int, 'children', coalesce((
+            select jsonb_agg(jsonb_build_object('task', c.id, 'state', c.state) order by c.id)
+            from (select c.id, c.state from open_children(p_task) c order by c.id limit 5) c
+        ), '[]'));
+        return next;
+        return;
+    elsif exists (select from later l where l.id = p_task and l.after_id is not null) then
+        reason := jsonb_build_object('reason', 'after', 'task', (select l.after_id from later l where l.id = p_task));
+        return next;
     elsif v_task.state = 'later' then
         reason := case
             when v_task.attempt > 0 and v_task.error is not null
@@ -41,7 +52,7 @@ begin
         from pause p
         where p.what = 'queue' and p.queue = v_task.queue
            or p.what = 'kind' and p.name = v_task.kind
-           or p.what = 'lane' and p.queue = v_task.queue and p.name = v_task.lane
+           or p.what = 'lane' and p.queue = v_task.queue and p.name = v_task.lane and v_task.parent_id is null
         order by p.what desc
     loop
         v_blocked := true;
@@ -89,7 +100,7 @@ begin
     end if;
 end $$;
 
--- What a lane has to say. Holders of its turns are in leases, and in `later` while they are in back-off.
+-- What a lane has to say. Holders of its turns are in leases, in `later` while they are in back-off, and in `waiting`.
 create or replace function why_lane(p_task task_view, p_lane bigint) returns setof jsonb
 language plpgsql stable as $$
 declare
@@ -120,6 +131,8 @@ begin
               and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
             union all
             select l.id, null, l.due_at from later l where l.lane = p_lane and l.holds_turn
+            union all
+            select w.id, null, w.started_at from waiting w where w.lane = p_lane and w.holds_turn
         ) h
         where h.id <> p_task.id
     ) h

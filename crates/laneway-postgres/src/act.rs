@@ -227,6 +227,8 @@ fn acted(result: &str) -> Acted {
         "not_found" => Skip::NotFound,
         "open" => Skip::Open,
         "running" => Skip::Running,
+        "waiting" => Skip::Waiting,
+        "no_failed_children" => Skip::NoFailedChildren,
         "same" => Skip::Unchanged,
         "plain" => Skip::Plain,
         other => match (other.strip_prefix("ended_"), other.strip_prefix("key_").map(str::parse)) {
@@ -247,6 +249,7 @@ fn bulk(row: &Row) -> Result<Bulk, StoreError> {
     let action = match row.get::<_, &str>("action") {
         "cancel" => Action::Cancel,
         "retry" => Action::Retry,
+        "retry_children" => Action::RetryChildren,
         "delete" => Action::Delete,
         "snooze" => Action::Snooze(delay()),
         _ => Action::SetPriority(row.get::<_, Option<i16>>("priority").unwrap_or(0).into()),

@@ -1,4 +1,6 @@
 //! The advance call: outcomes on their way in, leases on their way out.
+//!
+//! Not here: what outcomes spawn (`family.rs`).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use laneway_core::{
     Advance, Advanced, Claim, Claimed, Json, Kind, Kinds, LaneKey, LeaseId, LeaseRef, LeaseToken, Left,
-    Outcome, QueueName, Scan, Settle, Settled, StoreError, Task, TaskId, TaskOptions, Verdict,
+    Outcome, QueueName, Scan, Settle, Settled, Spawned, StoreError, Task, TaskId, TaskOptions, Verdict,
 };
 use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{GenericClient, Row};
@@ -14,7 +16,9 @@ use uuid::Uuid;
 
 use crate::bounds::NUMBERS;
 use crate::error::{is_data_error, translate};
-use crate::store::PostgresStore;
+use crate::family::{Spawns, refuse_spawned};
+use crate::store::{Parameter, PostgresStore};
+use crate::unique::WAIT_MS;
 
 /// What `settle.sql` says of a whole lease that it has left alone.
 const APART: &str = "apart";
@@ -58,6 +62,7 @@ pub(crate) fn verdict(text: &str) -> Verdict {
         "cancelled" => Verdict::Cancelled,
         "later" => Verdict::Later,
         "pending" => Verdict::Pending,
+        "waiting" => Verdict::Waiting,
         "already" => Verdict::Already,
         _ => Verdict::Stale,
     }
@@ -66,7 +71,7 @@ pub(crate) fn verdict(text: &str) -> Verdict {
 /// Settles as parallel arrays. A lease whose tasks have all completed plainly is one entry without a task; its ids are
 /// in `ids`, and its `delays` says where they begin.
 #[derive(Default)]
-struct Entries {
+struct Entries<'a> {
     leases: Vec<i64>,
     tokens: Vec<Uuid>,
     tasks: Vec<Option<i64>>,
@@ -77,11 +82,13 @@ struct Entries {
     ids: Vec<i64>,
     /// Per settle of the request the entry that answers it.
     entry_of: Vec<usize>,
+    /// Per entry what it spawns.
+    spawned: Vec<Option<&'a Spawned>>,
 }
 
-impl Entries {
+impl<'a> Entries<'a> {
     /// `shorten`: whether whole leases become one entry.
-    fn of(settles: &[Settle], shorten: bool) -> Self {
+    fn of(settles: &'a [Settle], shorten: bool) -> Self {
         let whole = if shorten { whole_leases(settles) } else { HashMap::new() };
         let mut entries = Self::default();
         let mut entry_of_lease = HashMap::new();
@@ -101,7 +108,7 @@ impl Entries {
         entries
     }
 
-    fn push(&mut self, settle: &Settle, task: Option<TaskId>) -> usize {
+    fn push(&mut self, settle: &'a Settle, task: Option<TaskId>) -> usize {
         let wire = Wire::of(settle.outcome.clone());
         self.leases.push(settle.lease.id.0);
         self.tokens.push(settle.lease.token.0);
@@ -110,6 +117,7 @@ impl Entries {
         self.delays.push(wire.delay_ms);
         self.reports.push(wire.report);
         self.results.push(wire.result);
+        self.spawned.push(settle.spawned.as_deref());
         self.leases.len() - 1
     }
 }
@@ -119,7 +127,8 @@ fn whole_leases(settles: &[Settle]) -> HashMap<LeaseId, Vec<TaskId>> {
     let mut plain: HashMap<LeaseId, (LeaseRef, Option<Vec<TaskId>>)> = HashMap::new();
     for settle in settles {
         let (lease, tasks) = plain.entry(settle.lease.id).or_insert((settle.lease, Some(vec![])));
-        if settle.outcome != Outcome::completed() || settle.lease != *lease {
+        let is_plain = settle.outcome == Outcome::completed() && settle.spawned.is_none();
+        if !is_plain || settle.lease != *lease {
             *tasks = None;
         }
         if let Some(tasks) = tasks {
@@ -173,6 +182,7 @@ impl PostgresStore {
     ) -> Result<Advanced, StoreError> {
         for settle in &mut request.settles {
             settle.outcome = std::mem::replace(&mut settle.outcome, Outcome::GivenBack).cleaned();
+            refuse_spawned(settle, &self.limits);
         }
         match self.try_advance(client, &request).await {
             Err(error) if is_data_error(&error) && request.settles.len() > 1 => {
@@ -182,6 +192,7 @@ impl PostgresStore {
                 // Should an outcome be something that the database does not take, the task fails with that message.
                 request.settles[0].outcome =
                     Outcome::Failed { error: format!("the outcome cannot be stored: {error}") };
+                request.settles[0].spawned = None;
                 self.try_advance(client, &request)
                     .await
                     .map_err(|error| translate(&self.target, "advance", error))
@@ -220,35 +231,35 @@ impl PostgresStore {
             .collect();
         let wishes = Wishes::of(&request.claims, &starts);
         let from_start = wishes.bounds.is_none() || request.scan == Scan::Full;
+        let spawns = Spawns::of(&entries.spawned, &self.limits, Some(WAIT_MS));
+        let spawn = spawns.as_ref().map(|_| Spawns::argument(&self.schema, 17)).unwrap_or_default();
         let text = format!(
             "select * from {}.advance(p_session => $1, p_number => $2, p_again => $3, p_leases => $4, p_tokens => $5, \
              p_tasks => $6, p_outcomes => $7, p_delays => $8, p_reports => $9, p_results => $10, p_ids => $11, \
-             p_queues => $12, p_maxes => $13, p_kinds => $14, p_alone => $15, p_bounds => $16)",
+             p_queues => $12, p_maxes => $13, p_kinds => $14, p_alone => $15, p_bounds => $16{spawn})",
             self.schema
         );
-        let rows = client
-            .query_typed(
-                &text,
-                &[
-                    (&request.session.0, Type::UUID),
-                    (&(request.number as i64), Type::INT8),
-                    (&request.again, Type::BOOL),
-                    (&entries.leases, Type::INT8_ARRAY),
-                    (&entries.tokens, Type::UUID_ARRAY),
-                    (&entries.tasks, Type::INT8_ARRAY),
-                    (&entries.outcomes, Type::TEXT_ARRAY),
-                    (&entries.delays, Type::INT8_ARRAY),
-                    (&entries.reports, Type::TEXT_ARRAY),
-                    (&entries.results, Type::TEXT_ARRAY),
-                    (&entries.ids, Type::INT8_ARRAY),
-                    (&wishes.queues, Type::TEXT_ARRAY),
-                    (&wishes.maxes, Type::INT4_ARRAY),
-                    (&wishes.kinds, Type::TEXT_ARRAY),
-                    (&wishes.alone, Type::TEXT_ARRAY),
-                    (&wishes.bounds, Type::INT8_ARRAY),
-                ],
-            )
-            .await?;
+        let number = request.number as i64;
+        let mut parameters: Vec<Parameter<'_>> = vec![
+            (&request.session.0, Type::UUID),
+            (&number, Type::INT8),
+            (&request.again, Type::BOOL),
+            (&entries.leases, Type::INT8_ARRAY),
+            (&entries.tokens, Type::UUID_ARRAY),
+            (&entries.tasks, Type::INT8_ARRAY),
+            (&entries.outcomes, Type::TEXT_ARRAY),
+            (&entries.delays, Type::INT8_ARRAY),
+            (&entries.reports, Type::TEXT_ARRAY),
+            (&entries.results, Type::TEXT_ARRAY),
+            (&entries.ids, Type::INT8_ARRAY),
+            (&wishes.queues, Type::TEXT_ARRAY),
+            (&wishes.maxes, Type::INT4_ARRAY),
+            (&wishes.kinds, Type::TEXT_ARRAY),
+            (&wishes.alone, Type::TEXT_ARRAY),
+            (&wishes.bounds, Type::INT8_ARRAY),
+        ];
+        parameters.extend(spawns.iter().flat_map(Spawns::parameters));
+        let rows = client.query_typed(&text, &parameters).await?;
         let answer = Answer::read(&rows);
         for (queue, numbers, tasks) in answer.bounds {
             self.bounds.moved(request.session, queue, &numbers, from_start, tasks);
@@ -342,6 +353,12 @@ pub(crate) fn stored_name<T: TryFrom<String, Error = laneway_core::InvalidInput>
     T::try_from(text).expect("stored names were checked when they were enqueued")
 }
 
+/// The key of a lane as users know it: lanes of children have a prefix, those of serial queues are nothing else.
+fn shown_lane(key: &str) -> Option<LaneKey> {
+    let key = key.trim_start_matches(['\x01', '\x02', '\x03']);
+    (!key.is_empty()).then(|| stored_name(key.to_owned()))
+}
+
 fn read_lease(row: &Row) -> Vec<Claimed> {
     let ids: Vec<i64> = row.get("task_ids");
     let kinds: Vec<String> = row.get("kinds");
@@ -361,7 +378,9 @@ fn read_lease(row: &Row) -> Vec<Claimed> {
     // Plain tasks with ids close together: history takes the whole lease as it is.
     let is_close =
         ids.iter().max().zip(ids.iter().min()).is_some_and(|(last, first)| last - first < HISTORY_SPAN);
-    let is_plain = is_close && attempts.is_none() && crashes.is_none() && parents.is_none();
+    // A task that had children is kept in a row of its own.
+    let had_family = extras.iter().flatten().flatten().any(|extra| extra.0.contains("\"family\""));
+    let is_plain = is_close && attempts.is_none() && crashes.is_none() && !had_family;
     let lease = LeaseRef {
         id: LeaseId(row.get("lease_id")),
         token: LeaseToken(row.get("token")),
@@ -381,7 +400,7 @@ fn read_lease(row: &Row) -> Vec<Claimed> {
                 kind: stored_name(kind),
                 payload: Json::trusted(payload.map_or("null", |text| text.0)),
                 queue: queue.clone(),
-                lane: keys.get(&lane).map(|key: &&str| stored_name::<LaneKey>((*key).to_owned())),
+                lane: keys.get(&lane).and_then(|key: &&str| shown_lane(key)),
                 priority: number(&priorities, place, 0).into(),
                 attempt: number(&attempts, place, 0) as u32 + 1,
                 max_attempts: number(&max_attempts, place, 25) as u32,

@@ -55,7 +55,7 @@ impl Columns {
         columns
     }
 
-    fn push(&mut self, task: &NewTask) {
+    pub fn push(&mut self, task: &NewTask) {
         self.kinds.push(task.kind.as_str().to_owned());
         self.payloads.push(task.payload.as_str().to_owned());
         self.queues.push(task.queue.as_str().to_owned());
@@ -251,15 +251,16 @@ async fn copy_tasks(
     let lanes = DistinctLanes::of(new);
     let begun = transaction
         .query_typed(
-            &format!("select lanes, at from {schema}.bulk_begin(p_queues => $1, p_lanes => $2)"),
+            &format!("select lanes, keys, at from {schema}.bulk_begin(p_queues => $1, p_lanes => $2)"),
             &[(&lanes.queues, Type::TEXT_ARRAY), (&lanes.keys, Type::TEXT_ARRAY)],
         )
         .await?
         .remove(0);
     let lane_ids: Vec<i64> = begun.get(0);
-    let now: Timestamp = begun.get(1);
+    let keys: Vec<Option<&str>> = begun.get(1);
+    let now: Timestamp = begun.get(2);
     let rows: Vec<_> = std::iter::zip(new, &lanes.of_task)
-        .map(|((id, task), lane)| CopyRow::new(*id, task, lane.map_or(0, |place| lane_ids[place]), now))
+        .map(|((id, task), lane)| CopyRow::new(*id, task, (lane_ids[*lane], keys[*lane]), now))
         .collect();
     let (runnable, later): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.due_at.is_none());
     let large: Vec<_> = rows.iter().filter(|row| row.is_large()).collect();
@@ -271,14 +272,12 @@ async fn copy_tasks(
     for (row, place) in std::iter::zip(&rows, &lanes.of_task) {
         // A limit counts from now on, also that of a task for later.
         let limit = row.task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored());
-        if let Some(place) = place
-            && (row.due_at.is_none() || limit.is_some())
-        {
+        if row.key.is_some() && (row.due_at.is_none() || limit.is_some()) {
             marks.add(*place, limit, row.due_at.is_none().then_some(row.task.priority as i16));
         }
     }
     let mark_queues: Vec<_> = marks.places.iter().map(|place| lanes.queues[*place]).collect();
-    let mark_keys: Vec<_> = marks.places.iter().map(|place| lanes.keys[*place]).collect();
+    let mark_keys: Vec<_> = marks.places.iter().map(|place| keys[*place]).collect();
     let mut per_queue: BTreeMap<&str, i32> = BTreeMap::new();
     for (_, task) in new {
         *per_queue.entry(task.queue.as_str()).or_default() += 1;
@@ -307,12 +306,12 @@ async fn copy_tasks(
         .map(drop)
 }
 
-/// Every lane of a bulk once, in order of appearance.
+/// Every lane of a bulk once, in order of appearance; for tasks without one, their queue.
 struct DistinctLanes<'a> {
     queues: Vec<&'a str>,
-    keys: Vec<&'a str>,
+    keys: Vec<Option<&'a str>>,
     /// Per task the place of its lane.
-    of_task: Vec<Option<usize>>,
+    of_task: Vec<usize>,
 }
 
 impl<'a> DistinctLanes<'a> {
@@ -320,12 +319,11 @@ impl<'a> DistinctLanes<'a> {
         let mut places = HashMap::new();
         let mut lanes = Self { queues: vec![], keys: vec![], of_task: Vec::with_capacity(tasks.len()) };
         for (_, task) in tasks {
-            let place = task.lane.as_ref().map(|lane| {
-                *places.entry((task.queue.as_str(), lane.key.as_str())).or_insert_with(|| {
-                    lanes.queues.push(task.queue.as_str());
-                    lanes.keys.push(lane.key.as_str());
-                    lanes.keys.len() - 1
-                })
+            let key = task.lane.as_ref().map(|lane| lane.key.as_str());
+            let place = *places.entry((task.queue.as_str(), key)).or_insert_with(|| {
+                lanes.queues.push(task.queue.as_str());
+                lanes.keys.push(key);
+                lanes.keys.len() - 1
             });
             lanes.of_task.push(place);
         }
@@ -365,19 +363,20 @@ impl Marks {
 struct CopyRow<'a> {
     id: i64,
     lane: i64,
+    key: Option<&'a str>,
     task: &'a NewTask,
     now: Timestamp,
     due_at: Option<Timestamp>,
 }
 
 impl<'a> CopyRow<'a> {
-    fn new(id: i64, task: &'a NewTask, lane: i64, now: Timestamp) -> Self {
+    fn new(id: i64, task: &'a NewTask, (lane, key): (i64, Option<&'a str>), now: Timestamp) -> Self {
         let due_at = match task.when {
             When::Now => None,
             When::After(delay) => now.checked_add(delay).ok().filter(|due| *due > now),
             When::At(due) => Some(due).filter(|due| *due > now),
         };
-        Self { id, lane, task, now, due_at }
+        Self { id, lane, key, task, now, due_at }
     }
 
     fn is_large(&self) -> bool {
@@ -423,7 +422,6 @@ async fn copy_rows(
         let size = row.task.payload.as_str().len() as i32;
         let (priority, max_attempts) = (row.task.priority as i16, row.task.max_attempts as i16);
         let (queue, kind) = (row.task.queue.as_str(), row.task.kind.as_str());
-        let key = row.task.lane.as_ref().map(|lane| lane.key.as_str());
         let mut values: Vec<&(dyn ToSql + Sync)> = vec![
             &row.id,
             &row.lane,
@@ -437,7 +435,7 @@ async fn copy_rows(
             &extra,
         ];
         if later {
-            values.extend([&row.due_at as &(dyn ToSql + Sync), &key]);
+            values.extend([&row.due_at as &(dyn ToSql + Sync), &row.key]);
         }
         writer.as_mut().write(&values).await?;
     }

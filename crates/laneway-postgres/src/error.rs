@@ -30,14 +30,16 @@ pub(crate) fn translate(target: &str, doing: &'static str, error: tokio_postgres
     translate_code(&code, target, doing, error.into())
 }
 
-/// What a function of the schema refused that only the database can know: how large a merged payload is.
+/// What a function of the schema refused that only the database can know: how large a merged payload is, and which
+/// queues are serial.
 pub(crate) fn refusal(code: &str, detail: Option<&str>, message: &str) -> Option<InvalidInput> {
-    let too_large = code == "22023" && detail == Some("code: payload_too_large");
-    too_large.then(|| InvalidInput {
-        code: Code::PayloadTooLarge,
-        field: "payload",
-        message: message.to_owned(),
-    })
+    let (code, field) = match (code, detail?) {
+        ("22023", "code: payload_too_large") => (Code::PayloadTooLarge, "payload"),
+        ("22023", "code: serial_queue") if message.starts_with("lane") => (Code::SerialQueue, "lane"),
+        ("22023", "code: serial_queue") => (Code::SerialQueue, "serial"),
+        _ => return None,
+    };
+    Some(InvalidInput { code, field, message: message.to_owned() })
 }
 
 /// Translates an SQLSTATE, whichever driver met it.

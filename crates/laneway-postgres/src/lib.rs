@@ -26,7 +26,9 @@ mod bounds;
 mod connect;
 mod enqueue;
 mod error;
+mod family;
 mod filter;
+mod handler;
 mod listener;
 mod look;
 mod migrate;
@@ -39,6 +41,7 @@ mod token;
 mod transaction;
 mod unique;
 
+pub use handler::HandlerError;
 pub use migrate::{SCHEMA_VERSION, migration_script};
 pub use options::PostgresOptions;
 pub use store::{ConnectionRoom, PostgresStore};

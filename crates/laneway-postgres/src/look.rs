@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_core::{
-    Change, Changes, Counts, Cursor, FailedAttempt, Histogram, Json, Keep, KindCounts, Kinds, LaneLimit,
-    LaneView, Listing, Looked, OnFailure, Page, Place, Point, Position, ProgressView, QueueView, Series,
-    SessionId, State, StoreError, TaskId, TaskView, Why,
+    Change, Changes, Counts, Cursor, FailedAttempt, FamilyView, Histogram, Json, Keep, KindCounts, Kinds,
+    LaneLimit, LaneView, Listing, Looked, OnFailure, Page, Place, Point, Position, ProgressView, QueueView,
+    Serial, Series, SessionId, State, StoreError, TaskId, TaskView, Why,
 };
 use tokio_postgres::Row;
 
@@ -14,6 +14,7 @@ use crate::advance::{Text, options, stored_name};
 
 pub(crate) fn task_view(row: &Row) -> TaskView {
     let json = |column| row.get::<_, Option<Text<'_>>>(column).map(|text| Json::trusted(text.0));
+    let extra = row.get::<_, Option<Text<'_>>>("extra").map(|text| text.0);
     TaskView {
         id: TaskId(row.get("id")),
         kind: stored_name(row.get("kind")),
@@ -36,7 +37,9 @@ pub(crate) fn task_view(row: &Row) -> TaskView {
         error: row.get("error"),
         cancel_requested: row.get("cancel_requested"),
         progress: progress(row),
-        options: options(row.get::<_, Option<Text<'_>>>("extra").map(|text| text.0)),
+        family: json("family")
+            .map_or_else(|| FamilyView::from_stored(extra), |json| serde_json::from_str(json.as_str()).ok()),
+        options: options(extra),
     }
 }
 
@@ -82,12 +85,13 @@ pub(crate) fn page(listing: &Listing, looked: u32, rows: &[Row]) -> Page {
 }
 
 fn cursor(place: Place, row: &Row) -> Cursor {
-    let at: Option<Timestamp> = match place {
-        Place::Later => row.get("due_at"),
-        Place::Ended => row.get("ended_at"),
-        _ => None,
+    let at = |column| row.get::<_, Option<Timestamp>>(column).map(|at| at.as_microsecond());
+    let micros = match place {
+        Place::Later => at("due_at").unwrap_or(i64::MAX), // a follow-up comes behind all times
+        Place::Ended => at("ended_at").unwrap_or(0),
+        _ => 0,
     };
-    Cursor { micros: at.map_or(0, |at| at.as_microsecond()), id: TaskId(row.get("id")) }
+    Cursor { micros, id: TaskId(row.get("id")) }
 }
 
 pub(crate) fn counts(row: &Row) -> Counts {
@@ -118,6 +122,7 @@ pub(crate) fn queue_view(row: &Row) -> QueueView {
         keep_failed: keep("keep_failed_days"),
         keep_cancelled: keep("keep_cancelled_days"),
         statistics: row.get("statistics"),
+        serial: Serial::from_stored(row.get::<_, Option<i32>>("serial").unwrap_or(0)),
     }
 }
 

@@ -33,6 +33,7 @@ const MIGRATIONS: &[Migration] = migrations![
     "0004_statistics",
     "0005_changes",
     "0006_operators",
+    "0007_families",
     "0008_tokens",
     "0009_progress"
 ];
@@ -54,6 +55,7 @@ const FUNCTIONS: &[&str] = functions![
     "claim",
     "record_ends",
     "settle",
+    "family",
     "due",
     "give_back",
     "renew",
@@ -77,7 +79,8 @@ const FUNCTIONS: &[&str] = functions![
     "count",
     "keep",
     "verify",
-    "maintain"
+    "maintain",
+    "handler"
 ];
 
 /// The oldest server that works: `json` arrays with lz4, `pg_current_xact_id`, subscripted assignment.

@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, Row};
 use crate::advance::{Wire, verdict};
 use crate::enqueue::{Columns, enqueue_many_sql};
 use crate::error::translate_code;
+use crate::family::{Spawns, refuse_spawned};
 use crate::store::PostgresStore;
 use crate::unique::{KeyColumns, answers_of, enqueue_keyed_sql};
 
@@ -77,13 +78,24 @@ impl PostgresStore {
         session: SessionId,
         settle: Settle,
     ) -> Result<Verdict, StoreError> {
-        let wire = Wire::of(settle.outcome.cleaned());
-        let text = format!(
-            "select {}.settle(session => $1::text::uuid, lease => $2, token => $3::text::uuid, task => $4, outcome => $5, \
-             delay => $6 * interval '1 millisecond', error => $7, result => $8::text::json)",
-            self.schema
-        );
-        let row = sqlx::query(AssertSqlSafe(text))
+        let mut settle = Settle { outcome: settle.outcome.cleaned(), ..settle };
+        refuse_spawned(&mut settle, &self.limits);
+        let wire = Wire::of(settle.outcome);
+        let spawns = Spawns::of(&[settle.spawned.as_deref()], &self.limits, None);
+        let text = match &spawns {
+            None => format!(
+                "select {}.settle(session => $1::text::uuid, lease => $2, token => $3::text::uuid, task => $4, outcome => $5, \
+                 delay => $6 * interval '1 millisecond', error => $7, result => $8::text::json)",
+                self.schema
+            ),
+            Some(_) => format!(
+                "select {0}.settle_spawning(p_session => $1::text::uuid, p_lease => $2, p_token => $3::text::uuid, p_task => $4, \
+                 p_outcome => $5, p_delay_ms => $6, p_report => $7, p_result => $8, \
+                 p_spawn => json_populate_record(null::{0}.spawn, $9::text::json))",
+                self.schema
+            ),
+        };
+        let mut query = sqlx::query(AssertSqlSafe(text))
             .bind(session.to_string())
             .bind(settle.lease.id.0)
             .bind(settle.lease.token.0.to_string())
@@ -91,10 +103,11 @@ impl PostgresStore {
             .bind(wire.outcome)
             .bind(wire.delay_ms)
             .bind(wire.report)
-            .bind(wire.result)
-            .fetch_one(transaction)
-            .await
-            .map_err(|error| self.sqlx_failed("settle", error))?;
+            .bind(wire.result);
+        if let Some(spawns) = &spawns {
+            query = query.bind(spawns.json().to_string());
+        }
+        let row = query.fetch_one(transaction).await.map_err(|error| self.sqlx_failed("settle", error))?;
         let text: String = row.try_get(0).map_err(|error| self.sqlx_failed("settle", error))?;
         Ok(verdict(&text))
     }

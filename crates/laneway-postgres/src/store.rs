@@ -10,16 +10,17 @@ use jiff::Timestamp;
 use laneway_core::validate::{self, PAGE_MAX};
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState,
-    BulkStep, Cancel, Capacity, Changes, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints, Keep,
-    KindCounts, Kinds, LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneListing, LanePage,
-    LaneSettings, LaneView, Limits, Listing, Looked, NewBulk, NewTask, NewToken, Orders, Page, Pausable,
-    Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal, Renewed, Report,
-    Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep, Store, StoreError, Swept, TaskId,
-    TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_bulk,
+    BulkStep, Cancel, Capacity, Changes, Children, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints,
+    Keep, KindCounts, Kinds, LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneListing,
+    LanePage, LaneSettings, LaneView, Limits, Listing, Looked, NewBulk, NewTask, NewToken, Orders, Page,
+    Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal,
+    Renewed, Report, Schedule, ScheduleName, ScheduleView, Serial, Series, SessionId, Sleep, Store,
+    StoreError, Swept, TaskId, TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_bulk,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{IsolationLevel, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::advance::stored_name;
 use crate::bounds::Bounds;
@@ -51,6 +52,8 @@ pub struct PostgresStore {
     pub(crate) target: Arc<str>,
     /// Half of the connections at most wait for keys that other transactions are just taking.
     key_waiters: Arc<Semaphore>,
+    /// And half of them run handlers.
+    pub(crate) handler_slots: Arc<Semaphore>,
     /// The database's default is above READ COMMITTED, so every statement needs a transaction that says otherwise.
     explicit_isolation: bool,
 }
@@ -112,6 +115,7 @@ impl PostgresStore {
             schema: options.schema.into(),
             target: address.target.as_str().into(),
             key_waiters: Arc::new(Semaphore::new((options.pool_size / 2).max(1))),
+            handler_slots: Arc::new(Semaphore::new((options.pool_size / 2).max(1))),
             explicit_isolation,
             pool,
             address,
@@ -142,7 +146,11 @@ impl PostgresStore {
         })
     }
 
-    async fn client(&self) -> Result<Object, StoreError> {
+    pub(crate) fn tls(&self) -> MakeRustlsConnect {
+        self.address.tls.clone()
+    }
+
+    pub(crate) async fn client(&self) -> Result<Object, StoreError> {
         self.pool.get().await.map_err(|error| translate_pool(&self.target, error))
     }
 
@@ -165,7 +173,7 @@ impl PostgresStore {
     }
 
     /// The rows of `call` in their order, and what running tasks among them have told. Null asks the strict function nothing.
-    fn with_progress(&self, call: &str) -> String {
+    pub(crate) fn with_progress(&self, call: &str) -> String {
         let running = "case when t.state = 'leased' then t.id end";
         format!("{call} t left join lateral {}.progress_of({running}) p on true", self.schema)
     }
@@ -328,6 +336,7 @@ impl Store for PostgresStore {
         self.call("remove progress", "remove_old_progress(p_max => 10000)", &[]).await?;
         self.call("fold history", "fold_history()", &[]).await?;
         self.call("drop history", "drop_history(p_max => 10000)", &[]).await?;
+        self.call("forget broods", "remove_broods(p_max => 1000)", &[]).await?;
         self.call("trim changes", "trim_changes(p_max => 10000)", &[]).await?;
         if self.claimed_since_vacuum.load(Ordering::Relaxed) < VACUUM_AFTER {
             return Ok(());
@@ -335,7 +344,9 @@ impl Store for PostgresStore {
         self.claimed_since_vacuum.store(0, Ordering::Relaxed);
         // Autovacuum comes once a minute at best. Without the right to vacuum the server only warns.
         let client = self.client().await?;
-        for table in ["task", "lease", "turn", "mark", "lane", "settled", "later", "unique_key"] {
+        for table in
+            ["task", "lease", "turn", "mark", "lane", "settled", "later", "unique_key", "waiting", "tally"]
+        {
             let vacuum = format!("vacuum (skip_locked, truncate off) {}.{table}", self.schema);
             client.batch_execute(&vacuum).await.map_err(|error| translate(&self.target, "vacuum", error))?;
         }
@@ -482,7 +493,7 @@ impl Store for PostgresStore {
     ) -> Result<(), StoreError> {
         settings.check()?;
         let call = "set_queue(p_who => $1, p_reason => $2, p_queue => $3, p_keep_completed_days => $4, \
-                    p_keep_failed_days => $5, p_keep_cancelled_days => $6, p_statistics => $7)";
+                    p_keep_failed_days => $5, p_keep_cancelled_days => $6, p_statistics => $7, p_serial => $8)";
         let parameters: &[Parameter<'_>] = &[
             (&actor.who.as_str(), Type::TEXT),
             (&actor.reason, Type::TEXT),
@@ -491,6 +502,7 @@ impl Store for PostgresStore {
             (&settings.keep_failed.map(Keep::stored), Type::INT4),
             (&settings.keep_cancelled.map(Keep::stored), Type::INT4),
             (&settings.statistics, Type::BOOL),
+            (&settings.serial.map(Serial::stored), Type::INT4),
         ];
         self.call("set a queue", call, parameters).await.map(drop)
     }
@@ -512,6 +524,14 @@ impl Store for PostgresStore {
         let rows =
             self.call("list failures", "list_failures(p_task => $1)", &[(&task.0, Type::INT8)]).await?;
         Ok(rows.iter().map(look::failed_attempt).collect())
+    }
+
+    async fn children(&self, page: Children) -> Result<Vec<TaskView>, StoreError> {
+        self.list_children(page).await
+    }
+
+    async fn follow_ups(&self, task: TaskId) -> Result<Vec<TaskView>, StoreError> {
+        self.list_follow_ups(task).await
     }
 
     async fn cancel(&self, task: TaskId) -> Result<Cancel, StoreError> {

@@ -7,7 +7,8 @@ use tokio_postgres::types::Type;
 use crate::advance::{Wire, verdict};
 use crate::enqueue::Columns;
 use crate::error::translate;
-use crate::store::PostgresStore;
+use crate::family::{Spawns, refuse_spawned};
+use crate::store::{Parameter, PostgresStore};
 use crate::unique::KeyColumns;
 
 impl PostgresStore {
@@ -65,26 +66,36 @@ impl PostgresStore {
         session: SessionId,
         settle: Settle,
     ) -> Result<Verdict, StoreError> {
-        let wire = Wire::of(settle.outcome.cleaned());
-        let text = format!(
-            "select {}.settle(session => $1, lease => $2, token => $3, task => $4, outcome => $5, \
-             delay => $6 * interval '1 millisecond', error => $7, result => $8::text::json)",
-            self.schema
-        );
+        let mut settle = Settle { outcome: settle.outcome.cleaned(), ..settle };
+        refuse_spawned(&mut settle, &self.limits);
+        let wire = Wire::of(settle.outcome);
+        let spawns = Spawns::of(&[settle.spawned.as_deref()], &self.limits, None);
+        let text = match &spawns {
+            None => format!(
+                "select {}.settle(session => $1, lease => $2, token => $3, task => $4, outcome => $5, \
+                 delay => $6 * interval '1 millisecond', error => $7, result => $8::text::json)",
+                self.schema
+            ),
+            Some(_) => format!(
+                "select {0}.settle_spawning(p_session => $1, p_lease => $2, p_token => $3, p_task => $4, p_outcome => $5, \
+                 p_delay_ms => $6, p_report => $7, p_result => $8{1})",
+                self.schema,
+                Spawns::argument(&self.schema, 9)
+            ),
+        };
+        let mut parameters: Vec<Parameter<'_>> = vec![
+            (&session.0, Type::UUID),
+            (&settle.lease.id.0, Type::INT8),
+            (&settle.lease.token.0, Type::UUID),
+            (&settle.task.0, Type::INT8),
+            (&wire.outcome, Type::TEXT),
+            (&wire.delay_ms, Type::INT8),
+            (&wire.report, Type::TEXT),
+            (&wire.result, Type::TEXT),
+        ];
+        parameters.extend(spawns.iter().flat_map(Spawns::parameters));
         let rows = transaction
-            .query_typed(
-                &text,
-                &[
-                    (&session.0, Type::UUID),
-                    (&settle.lease.id.0, Type::INT8),
-                    (&settle.lease.token.0, Type::UUID),
-                    (&settle.task.0, Type::INT8),
-                    (&wire.outcome, Type::TEXT),
-                    (&wire.delay_ms, Type::INT8),
-                    (&wire.report, Type::TEXT),
-                    (&wire.result, Type::TEXT),
-                ],
-            )
+            .query_typed(&text, &parameters)
             .await
             .map_err(|error| translate(&self.target, "settle", error))?;
         Ok(verdict(rows[0].get(0)))
