@@ -1,14 +1,14 @@
 //! What an attempt knows about itself, and how it learns that it should stop.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use laneway_core::{Claimed, Json, Progress, Report, SessionId, Task, TaskId};
+use laneway_core::{Claimed, Json, Progress, Report, SessionId, Spawned, Task, TaskId};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
+use crate::handler::Registered;
 use crate::shared::Shared;
 use crate::state::States;
-#[cfg(feature = "postgres")]
 use crate::store_handle::StoreHandle;
 use crate::trace::TraceContext;
 
@@ -41,6 +41,8 @@ struct Inner {
     shared: Arc<Shared>,
     cancelled: CancellationToken,
     reason: OnceLock<StopReason>,
+    /// What the handler has spawned; none once that was sent with the attempt's end.
+    spawned: Mutex<Option<Spawned>>,
 }
 
 /// Why an attempt should stop.
@@ -60,7 +62,8 @@ pub enum StopReason {
 impl Attempt {
     pub(crate) fn new(claimed: Claimed, session: SessionId, shared: Arc<Shared>) -> Self {
         let cancelled = CancellationToken::new();
-        Self(Arc::new(Inner { claimed, session, shared, cancelled, reason: OnceLock::new() }))
+        let (reason, spawned) = (OnceLock::new(), Mutex::new(Some(Spawned::default())));
+        Self(Arc::new(Inner { claimed, session, shared, cancelled, reason, spawned }))
     }
 
     /// The task's number.
@@ -147,6 +150,11 @@ impl Attempt {
         &self.0.claimed
     }
 
+    /// What runs its kind.
+    pub(crate) fn handler(&self) -> Option<&Registered> {
+        self.0.shared.handlers.get(&self.task().kind)
+    }
+
     pub(crate) fn states(&self) -> &States {
         &self.0.shared.states
     }
@@ -155,7 +163,10 @@ impl Attempt {
         self.0.session
     }
 
-    #[cfg(feature = "postgres")]
+    pub(crate) fn spawned(&self) -> MutexGuard<'_, Option<Spawned>> {
+        self.0.spawned.lock().expect("no code panics while it holds this")
+    }
+
     pub(crate) fn store(&self) -> &StoreHandle {
         &self.0.shared.store
     }

@@ -15,6 +15,7 @@ use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::options::{CLAIM_SIZE_MAX, Options, Profile, SLOTS_MAX, Sizing, read_environment};
 use crate::shared::Shared;
+use crate::sql_handlers::SqlKinds;
 use crate::state::States;
 use crate::store_handle::StoreHandle;
 use crate::worker::Worker;
@@ -28,6 +29,7 @@ pub struct WorkerBuilder {
     queues: Vec<(String, u32)>,
     handlers: Vec<Registered>,
     states: States,
+    sql_handlers: bool,
     problems: Vec<String>,
 }
 
@@ -53,6 +55,7 @@ impl WorkerBuilder {
             queues: vec![],
             handlers: vec![],
             states: States::default(),
+            sql_handlers: false,
             problems: vec![],
         }
     }
@@ -97,6 +100,54 @@ impl WorkerBuilder {
         Fut: Future<Output: IntoAnswer> + Send + 'static,
     {
         self.handlers.push(Registered::of_kind(kind.into(), handler));
+        self
+    }
+
+    /// Also runs the kinds that have a handler in the database: a function or procedure that was registered with
+    /// `laneway.register_handler`. It is called in the transaction in which its task is settled, so what it does there
+    /// happens exactly once. Which kinds these are is read at the start and every minute; a handler of the worker's own comes
+    /// first.
+    #[cfg(feature = "postgres")]
+    pub fn sql_handlers(mut self) -> Self {
+        self.sql_handlers = true;
+        if !self.store.can_join_transactions() {
+            let store = self.store.name();
+            self.problems.push(format!("sql_handlers needs a PostgresStore; this worker's store is {store}"));
+        }
+        self
+    }
+
+    /// Runs tasks of one kind in steps: `split` spawns children, and when they have ended well, `reduce` runs under the same
+    /// id and reads what they returned. Map and reduce in one place.
+    ///
+    /// ```
+    /// use laneway::{Attempt, Failure};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize)]
+    /// # struct Count { texts: Vec<String> }
+    /// # impl laneway::Payload for Count { const KIND: &'static str = "count"; }
+    /// # #[derive(Serialize, Deserialize)]
+    /// # struct CountOne { text: String }
+    /// # impl laneway::Payload for CountOne { const KIND: &'static str = "count.one"; }
+    ///
+    /// async fn split(count: Count, attempt: Attempt) -> Result<(), Failure> {
+    ///     count.texts.into_iter().try_for_each(|text| attempt.spawn(CountOne { text }))
+    /// }
+    ///
+    /// async fn reduce(_: Count, attempt: Attempt) -> Result<u64, Failure> {
+    ///     Ok(attempt.results::<u64>().await?.into_iter().sum())
+    /// }
+    /// # fn builder() -> laneway::WorkerBuilder { unimplemented!() }
+    /// # fn example() {
+    /// builder().handle_then(split, reduce);
+    /// # }
+    /// ```
+    pub fn handle_then<First, Later, S, R>(mut self, split: S, reduce: R) -> Self
+    where
+        S: Handler<First>,
+        R: Handler<Later, Payload = S::Payload>,
+    {
+        self.handlers.push(Registered::new(split).then(Registered::new(reduce)));
         self
     }
 
@@ -216,6 +267,7 @@ impl WorkerBuilder {
             kinds: handlers.keys().cloned().collect(),
             alone: alone.map(|(kind, _)| kind.clone()).collect(),
             handlers,
+            sql: SqlKinds::new(self.sql_handlers),
             states: self.states,
             metrics,
             lanes: LaneWatch::default(),
@@ -282,14 +334,14 @@ impl WorkerBuilder {
     }
 
     fn checked_handlers(&mut self) -> HashMap<Kind, Registered> {
-        if self.handlers.is_empty() {
+        if self.handlers.is_empty() && !self.sql_handlers {
             self.problems.push("it has no handler; add one with `.handle(…)`".into());
         }
         let setup = Setup { states: &self.states, store: &self.store };
         let mut handlers = HashMap::new();
         for handler in std::mem::take(&mut self.handlers) {
             let name = handler.kind.clone();
-            let missing = (handler.missing)(&setup);
+            let missing = handler.missing(&setup);
             self.problems.extend(missing.into_iter().map(|what| format!("the handler of `{name}` {what}")));
             match Kind::new(name.as_ref()) {
                 Err(refused) => self.problems.push(refused.to_string()),

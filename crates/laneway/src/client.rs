@@ -4,7 +4,9 @@ use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
 
-use laneway_core::{Cancel, Enqueued, InvalidInput, NewTask, State, StoreError, TaskId, TaskView};
+use laneway_core::{
+    Cancel, Enqueued, FamilyView, InvalidInput, NewTask, State, StoreError, TaskId, TaskView, Tree,
+};
 use serde::de::DeserializeOwned;
 use tracing::Instrument;
 
@@ -159,6 +161,23 @@ impl Client {
         self.store.cancel(task.into()).await
     }
 
+    /// The latest children of a task, counted: how far it is. None when it never had any.
+    ///
+    /// # Errors
+    /// When the store could not.
+    pub async fn family(&self, task: impl Into<TaskId>) -> Result<Option<FamilyView>, StoreError> {
+        self.store.family(task.into()).await
+    }
+
+    /// A task with its children and theirs, a hundred of them: what is open or has failed first, the rest counted. None when
+    /// there is no such task.
+    ///
+    /// # Errors
+    /// When the store could not.
+    pub async fn tree(&self, task: impl Into<TaskId>) -> Result<Option<Tree>, StoreError> {
+        self.store.tree(task.into(), 100).await
+    }
+
     /// Waits until a task has ended, however long that takes: put a timeout around it.
     ///
     /// # Errors
@@ -210,6 +229,10 @@ impl<'a> IntoFuture for Draft<&'a Client> {
 pub struct EndedTask(TaskView);
 
 impl EndedTask {
+    pub(crate) fn of(view: TaskView) -> Self {
+        Self(view)
+    }
+
     /// How it ended.
     pub fn state(&self) -> State {
         self.0.state

@@ -1,6 +1,6 @@
 //! Completing a task in the handler's own database transaction.
 
-use laneway_core::{Outcome, Verdict};
+use laneway_core::Verdict;
 
 use crate::attempt::Attempt;
 use crate::failure::Failure;
@@ -29,7 +29,8 @@ use crate::handler::{FromAttempt, Setup};
 /// ```
 ///
 /// Tasks of such handlers get a lease each, so that an open transaction holds up nobody else. After `complete_in`, commit
-/// and return `Ok`; an error instead means that the task is tried again, unless the commit did happen.
+/// and return `Ok`; an error instead means that the task is tried again, unless the commit did happen. What the attempt has
+/// spawned before `complete_in` is stored by it.
 #[derive(Clone, Debug)]
 pub struct Completion(Attempt);
 
@@ -54,7 +55,7 @@ impl Completion {
     /// When another attempt owns or has done the task, or the database failed. Return the error, and let the transaction
     /// go without a commit.
     pub async fn complete_in(&self, transaction: &impl tokio_postgres::GenericClient) -> Result<(), Failure> {
-        let settle = self.0.claimed().settle(Outcome::completed());
+        let settle = self.0.completion(self.continues());
         recorded(self.store().settle_in(transaction, self.0.session(), settle).await?)
     }
 
@@ -67,8 +68,12 @@ impl Completion {
         &self,
         transaction: &mut sqlx::postgres::PgConnection,
     ) -> Result<(), Failure> {
-        let settle = self.0.claimed().settle(Outcome::completed());
+        let settle = self.0.completion(self.continues());
         recorded(self.store().settle_in_sqlx(transaction, self.0.session(), settle).await?)
+    }
+
+    fn continues(&self) -> bool {
+        self.0.handler().is_some_and(|handler| handler.continues)
     }
 
     fn store(&self) -> &laneway_postgres::PostgresStore {

@@ -21,6 +21,9 @@ pub struct Draft<C = ()> {
     /// Who enqueues it: a client, or nobody yet.
     pub(crate) client: C,
     pub(crate) task: Result<NewTask, InvalidInput>,
+    /// True when it names its queue; a spawned task otherwise gets its spawner's.
+    pub(crate) says_queue: bool,
+    pub(crate) says_priority: bool,
 }
 
 /// Describes a task for [`Client::enqueue_many`](crate::Client::enqueue_many) and
@@ -46,7 +49,7 @@ impl<P: Payload> From<P> for Draft {
 impl<C> Draft<C> {
     pub(crate) fn new<P: Payload>(client: C, payload: P) -> Self {
         let task = Kind::new(P::KIND).and_then(|kind| Ok(NewTask::new(kind, Json::encode(&payload)?)));
-        Self { client, task }.with(|task| {
+        Self { client, task, says_queue: false, says_priority: false }.with(|task| {
             // A task that is enqueued by an attempt belongs to the attempt's trace.
             task.trace = trace::current();
             Ok(())
@@ -62,7 +65,8 @@ impl<C> Draft<C> {
     }
 
     /// Puts it into a queue. `default`.
-    pub fn queue(self, queue: &str) -> Self {
+    pub fn queue(mut self, queue: &str) -> Self {
+        self.says_queue = true;
         self.with(|task| QueueName::new(queue).map(|queue| task.queue = queue))
     }
 
@@ -86,7 +90,8 @@ impl<C> Draft<C> {
     }
 
     /// Lower runs first. 0; allowed is −1000 to 1000.
-    pub fn priority(self, priority: i32) -> Self {
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.says_priority = true;
         self.change(|task| task.priority(priority))
     }
 

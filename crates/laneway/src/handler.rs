@@ -161,13 +161,16 @@ impl_handler!(A B C D E G);
 
 /// Decodes the payload and calls the handler.
 type Run = dyn Fn(&Attempt) -> Result<BoxedAnswer, Failure> + Send + Sync;
+type Missing = fn(&Setup<'_>) -> Vec<String>;
 
 /// A handler as the worker keeps it: its types are forgotten.
 #[derive(Clone)]
 pub(crate) struct Registered {
     pub kind: Cow<'static, str>,
     pub needs_own_lease: bool,
-    pub missing: fn(&Setup<'_>) -> Vec<String>,
+    /// True when the task runs again after its children.
+    pub continues: bool,
+    missing: Vec<Missing>,
     run: Arc<Run>,
 }
 
@@ -176,7 +179,8 @@ impl Registered {
         Self {
             kind: H::Payload::KIND.into(),
             needs_own_lease: H::needs_own_lease(),
-            missing: H::missing,
+            continues: false,
+            missing: vec![H::missing],
             run: Arc::new(move |attempt| Ok(handler.call(decode(attempt)?, attempt))),
         }
     }
@@ -191,7 +195,42 @@ impl Registered {
             let future = handler(attempt.payload().clone(), attempt.clone());
             Ok(Box::pin(async move { future.await.into_answer() }))
         };
-        Self { kind: kind.into(), needs_own_lease: false, missing: |_| vec![], run: Arc::new(run) }
+        Self {
+            kind: kind.into(),
+            needs_own_lease: false,
+            continues: false,
+            missing: vec![],
+            run: Arc::new(run),
+        }
+    }
+
+    /// A handler of any kind, which finds its payload by itself.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn by_attempt(run: impl Fn(&Attempt) -> BoxedAnswer + Send + Sync + 'static) -> Self {
+        Self {
+            kind: "".into(),
+            needs_own_lease: true,
+            continues: false,
+            missing: vec![],
+            run: Arc::new(move |attempt| Ok(run(attempt))),
+        }
+    }
+
+    /// This one for the first step, `next` for those after its children have ended.
+    pub(crate) fn then(self, next: Self) -> Self {
+        let (first, later) = (self.run, next.run);
+        Self {
+            kind: self.kind,
+            needs_own_lease: self.needs_own_lease || next.needs_own_lease,
+            continues: true,
+            missing: [self.missing, next.missing].concat(),
+            run: Arc::new(move |attempt| if attempt.step() == 0 { first(attempt) } else { later(attempt) }),
+        }
+    }
+
+    /// What the worker lacks to call it.
+    pub(crate) fn missing(&self, setup: &Setup<'_>) -> Vec<String> {
+        self.missing.iter().flat_map(|missing| missing(setup)).collect()
     }
 
     /// Decodes the payload and calls the handler.

@@ -47,6 +47,9 @@ async fn chores(shared: &Shared, tick: u64) -> Result<(), StoreError> {
         }
     }
     if tick.is_multiple_of(MAINTAIN_EVERY) {
+        if shared.sql.refresh(&shared.store, &shared.kinds).await? {
+            info!("the handlers in the database have changed");
+        }
         shared.store.maintain().await?;
     }
     Ok(())

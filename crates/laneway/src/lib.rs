@@ -27,6 +27,8 @@
 //! - A [`Payload`] is what a task carries; its kind selects the handler.
 //! - A [`Handler`] is a plain async function from a payload to a `Result`. It may ask for shared [`State`], for its
 //!   [`Attempt`], and for a [`Completion`]; with [`Failure`] it says what shall happen next.
+//! - A handler spawns children, siblings and follow-ups through its [`Attempt`]: see [`Attempt::spawn`] and
+//!   [`WorkerBuilder::handle_then`].
 //! - A [`Worker`] runs handlers: one coordinator that settles and claims in one round trip, and as many attempts as it has
 //!   slots. [`Stop`] ends it in an orderly way.
 //!
@@ -44,6 +46,7 @@ mod connections;
 mod coordinator;
 mod draft;
 mod failure;
+mod family;
 mod handler;
 mod housekeeping;
 mod lanes;
@@ -60,6 +63,7 @@ mod run;
 mod share;
 mod shared;
 mod slots;
+mod sql_handlers;
 mod state;
 mod stop;
 mod store_handle;
@@ -70,7 +74,9 @@ mod vitals;
 mod worker;
 
 pub use laneway_core as core;
-pub use laneway_core::{Enqueued, Progress, RetryPolicy, Store, StoreError, TaskId};
+pub use laneway_core::{
+    Enqueued, FamilyPolicy, FamilyView, Progress, RetryPolicy, Store, StoreError, TaskId,
+};
 #[cfg(feature = "postgres")]
 pub use laneway_postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]

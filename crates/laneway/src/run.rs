@@ -1,16 +1,18 @@
 //! One attempt from start to end: decode, arm the timeout, call, classify.
 //!
-//! Settling and reporting is the coordinator's part, which owns the slots.
+//! Settling and reporting is the coordinator's part, which owns the slots; only an attempt that has spawned very many tasks, or
+//! some with keys, is settled from here.
 
 use std::time::Duration;
 
-use laneway_core::{Outcome, Task};
+use laneway_core::{Outcome, Task, Verdict};
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use crate::attempt::{Attempt, StopReason};
 use crate::failure::{Failure, Next};
+use crate::family;
 use crate::handler::{Answer, Registered};
 use crate::trace;
 
@@ -25,6 +27,8 @@ pub(crate) struct AttemptEnd {
 pub(crate) enum How {
     /// The handler returned.
     Answered(Answer),
+    /// The handler completed, and the attempt was settled by a call of its own.
+    Settled(Verdict),
     /// It ran longer than the task's timeout and was dropped.
     TimedOut(Duration),
     /// It was told to stop, had its seconds, and was dropped.
@@ -37,10 +41,10 @@ pub(crate) async fn run(handler: Registered, attempt: Attempt, patience: Duratio
     let task = attempt.task();
     let timeout = task.options.timeout_ms.map(Duration::from_millis);
     let span = trace::attempt_span(task);
-    let handled = trace::within(task.options.trace.clone(), handler.run(&attempt).instrument(span));
+    let handled = trace::within(task.options.trace.clone(), handle(&handler, &attempt).instrument(span));
     let how = tokio::select! {
         biased;
-        answer = handled => How::Answered(answer),
+        how = handled => how,
         timeout = passed(timeout) => {
             attempt.stop(StopReason::TimedOut);
             How::TimedOut(timeout)
@@ -48,6 +52,23 @@ pub(crate) async fn run(handler: Registered, attempt: Attempt, patience: Duratio
         () = out_of_patience(&attempt, patience) => How::Dropped,
     };
     AttemptEnd { how, ran: started.elapsed() }
+}
+
+/// Calls the handler, unless only failed children are to start anew, and settles what is better settled alone.
+async fn handle(handler: &Registered, attempt: &Attempt) -> How {
+    if attempt.resumes() {
+        return How::Answered(Ok(None));
+    }
+    let answer = handler.run(attempt).await;
+    let Ok(result) = &answer else { return How::Answered(answer) };
+    if handler.needs_own_lease || !attempt.settles_alone() {
+        return How::Answered(answer);
+    }
+    let settle = attempt.settle(Outcome::Completed { result: result.clone() }, handler.continues);
+    match family::settle_alone(attempt, settle).await {
+        Ok(verdict) => How::Settled(verdict),
+        Err(error) => How::Answered(Err(error.into())),
+    }
 }
 
 async fn passed(timeout: Option<Duration>) -> Duration {
@@ -103,6 +124,7 @@ pub(crate) fn classify(
         Ok(AttemptEnd { how: How::Answered(Ok(result)), .. }) => {
             (Outcome::Completed { result }, Label::Completed)
         }
+        Ok(AttemptEnd { how: How::Settled(_), .. }) => (Outcome::completed(), Label::Completed),
         Ok(AttemptEnd { how: How::Answered(Err(failure)), .. }) => {
             interrupted(stopped).unwrap_or_else(|| failed(task, failure))
         }

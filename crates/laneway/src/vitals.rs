@@ -31,6 +31,17 @@ struct Known {
     number: u64,
 }
 
+impl Known {
+    fn settled(&mut self, lease: LeaseId) {
+        if let Some(open) = self.leases.get_mut(&lease) {
+            *open -= 1;
+            if *open == 0 {
+                self.leases.remove(&lease);
+            }
+        }
+    }
+}
+
 impl Vitals {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
@@ -66,12 +77,7 @@ impl Vitals {
         let mut known = self.known();
         known.number = number;
         for settle in settles {
-            if let Some(open) = known.leases.get_mut(&settle.lease.id) {
-                *open -= 1;
-                if *open == 0 {
-                    known.leases.remove(&settle.lease.id);
-                }
-            }
+            known.settled(settle.lease.id);
         }
         for claimed in &advanced.claimed {
             *known.leases.entry(claimed.lease.id).or_default() += 1;
@@ -86,6 +92,11 @@ impl Vitals {
     /// Resolves when a renewal was asked for. Safe to drop: a request is kept for the next call.
     pub(crate) async fn renewal_asked(&self) {
         self.orders_heard.notified().await;
+    }
+
+    /// A task of a lease was settled by a call of its own.
+    pub(crate) fn settled(&self, lease: LeaseId) {
+        self.known().settled(lease);
     }
 
     pub(crate) fn set_running(&self, running: usize) {

@@ -137,6 +137,7 @@ impl Worker {
     }
 
     async fn start(self, stop: Stop, until_empty: bool) -> Result<Summary, WorkerError> {
+        self.shared.sql.refresh(&self.shared.store, &self.shared.kinds).await?;
         self.announce().await?;
         let vitals = Arc::new(Vitals::new(self.shared.options.slots));
         let (orders, received) = mpsc::channel(ORDERS_MAX);

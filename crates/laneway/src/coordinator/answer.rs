@@ -90,7 +90,7 @@ impl Coordinator {
         }
     }
 
-    fn check_settled(&mut self, settled: &[Settled]) {
+    pub(super) fn check_settled(&mut self, settled: &[Settled]) {
         if let Some(since) = self.settling_since.take() {
             self.counted.settle_seconds.observe(since.elapsed().as_secs_f64());
         }
@@ -137,7 +137,7 @@ impl Coordinator {
 
     /// Starts what was claimed, or gives it back if the worker stops meanwhile.
     fn start(&mut self, claimed: Claimed) {
-        let handler = self.shared.handlers.get(&claimed.task.kind);
+        let handler = self.shared.handler(&claimed.task.kind);
         let (Some(handler), true) = (handler, self.phase.is_working()) else {
             self.ended.push(claimed.settle(Outcome::GivenBack));
             self.ended_since.get_or_insert_with(Instant::now);
@@ -148,7 +148,7 @@ impl Coordinator {
         self.counted.in_flight.get_or_create(&ByQueue { queue: queue.clone() }).inc();
         self.counted.started.get_or_create(&ByKind { queue, kind }).inc();
         let attempt = Attempt::new(claimed, self.session, self.shared.clone());
-        self.slots.start(handler.clone(), attempt, self.shared.options.patience);
+        self.slots.start(handler, attempt, self.shared.options.patience);
     }
 
     /// Decides when to look again. After a look that brought nothing the pauses grow, until the worker sleeps or polls.

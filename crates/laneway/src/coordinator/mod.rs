@@ -36,7 +36,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_core::{
-    Advance, Claim, Hint, Hints, Kinds, QueueName, Registration, Scan, SessionId, Settle, StoreError, TaskId,
+    Advance, Claim, Hint, Hints, QueueName, Registration, Scan, SessionId, Settle, Settled, StoreError,
+    TaskId, Verdict,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -46,12 +47,12 @@ use self::call::{Call, InFlight};
 use self::looks::{Looks, Source};
 use self::phase::Phase;
 use self::rest::Rest;
-use crate::attempt::StopReason;
+use crate::attempt::{Attempt, StopReason};
 use crate::backoff::Backoff;
 use crate::metrics::{ByKind, ByOutcome, ByQueue, ByReason, BySignal, BySource, Counted};
 use crate::pressure::{ClaimLimit, Pressure};
 use crate::renew::Order;
-use crate::run::{Label, classify};
+use crate::run::{AttemptEnd, How, Label, classify};
 use crate::share::Shares;
 use crate::shared::Shared;
 use crate::slots::{Ended, Slots};
@@ -277,8 +278,8 @@ impl Coordinator {
         let claim = |(queue, max)| Claim {
             queue,
             max,
-            kinds: Kinds::Only(self.shared.kinds.clone()),
-            alone: self.shared.alone.clone(),
+            kinds: self.shared.all_kinds(),
+            alone: self.shared.kinds_alone(),
         };
         advance.claims = self.shares.divide(limit.tasks).into_iter().map(claim).collect();
         self.settling_since = self.ended_since.take();
@@ -302,7 +303,7 @@ impl Coordinator {
             session: self.session,
             name: self.shared.options.name.clone(),
             queues: self.queues(),
-            kinds: Kinds::Only(self.shared.kinds.clone()),
+            kinds: self.shared.all_kinds(),
             capacity: self.vitals.capacity(),
         }
     }
@@ -325,6 +326,10 @@ impl Coordinator {
         let task = attempt.task();
         let ran = ended.as_ref().map_or(Duration::ZERO, |end| end.ran);
         self.pressure.record(now, ran);
+        let settled = match &ended {
+            Ok(AttemptEnd { how: How::Settled(verdict), .. }) => Some(*verdict),
+            _ => None,
+        };
         let (outcome, label) = classify(task, ended, attempt.stop_reason());
         let (queue, kind) = (task.queue.to_string(), task.kind.to_string());
         self.counted.in_flight.get_or_create(&ByQueue { queue: queue.clone() }).dec();
@@ -340,11 +345,22 @@ impl Coordinator {
             return;
         }
         self.count_end(label, labels);
-        if label == Label::Completed && self.shared.alone.contains(&task.kind) {
+        if label == Label::Completed && self.shared.is_alone(&task.kind) {
             self.completing.insert(task.id);
         }
-        self.ended.push(attempt.claimed().settle(outcome));
+        if let Some(verdict) = settled {
+            return self.settled_alone(&attempt, verdict, now);
+        }
+        let continues = attempt.handler().is_some_and(|handler| handler.continues);
+        self.ended.push(attempt.settle(outcome, continues));
         self.ended_since.get_or_insert(now);
+    }
+
+    /// An attempt has settled itself; what it has spawned may be runnable.
+    fn settled_alone(&mut self, attempt: &Attempt, verdict: Verdict, now: Instant) {
+        self.vitals.settled(attempt.claimed().lease.id);
+        self.check_settled(&[Settled { task: attempt.id(), verdict }]);
+        self.looks.at_once(now, Source::More);
     }
 
     fn count_end(&mut self, label: Label, labels: ByOutcome) {

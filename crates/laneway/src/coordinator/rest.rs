@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use laneway_core::{Fence, Kinds, Sleep};
+use laneway_core::{Fence, Sleep};
 use tokio::time::Instant;
 
 use super::call::Call;
@@ -122,7 +122,7 @@ impl Coordinator {
                 Step::Call(Call::Advance(self.next_advance(limit)))
             }
             Rest::Dozing { look: Look::Plain, .. } => {
-                Step::Call(Call::IsClaimable(self.queues(), Kinds::Only(self.shared.kinds.clone())))
+                Step::Call(Call::IsClaimable(self.queues(), self.shared.all_kinds()))
             }
             Rest::Dozing { look: Look::Pause(until), .. } if now < *until => Step::Wait(*until),
             Rest::Dozing { fence, .. } => Step::Call(Call::FencePassed(*fence)),

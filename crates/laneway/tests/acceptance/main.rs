@@ -13,6 +13,7 @@ mod seed_000_tight_loop;
 mod seed_001_worker_concurrency;
 mod seed_002_demand_driven;
 mod seed_003_throughput;
+mod seed_004_structured_concurrency;
 
 use laneway::WorkerBuilder;
 

@@ -233,6 +233,14 @@ impl Store for Probe {
         self.count("queues")?.queues().await
     }
 
+    async fn children(&self, page: Children) -> Result<Vec<TaskView>, StoreError> {
+        self.count("children")?.children(page).await
+    }
+
+    async fn follow_ups(&self, task: TaskId) -> Result<Vec<TaskView>, StoreError> {
+        self.count("follow_ups")?.follow_ups(task).await
+    }
+
     async fn why(&self, task: TaskId) -> Result<Option<Why>, StoreError> {
         self.count("why")?.why(task).await
     }

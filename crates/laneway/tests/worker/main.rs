@@ -6,11 +6,13 @@ mod support;
 mod attempts;
 mod building;
 mod enqueueing;
+mod families;
 mod liveness;
 mod memory;
 mod outages;
 mod resting;
 mod schedules;
+mod sql_handlers;
 mod stopping;
 mod testing;
 #[cfg(feature = "otel")]
