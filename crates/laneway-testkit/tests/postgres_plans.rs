@@ -5,7 +5,7 @@
 
 mod support;
 
-use laneway_core::{Advance, Kinds, Outcome, Scan, Store};
+use laneway_core::{Advance, FamilyPolicy, Kinds, Outcome, Scan, Spawned, Store};
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, ClusterOptions, Database};
 use laneway_testkit::store::{a_task, queue, secs};
@@ -17,7 +17,8 @@ use tokio_postgres::Client;
 /// Rows that a node may touch in a step that claims or settles fifty tasks. Marks are taken up by 500.
 const ROWS_MAX: f64 = 2_000.0;
 /// Tables in which only an index may lead the way.
-const HOT: [&str; 8] = ["task", "turn", "mark", "lane", "lease", "later", "settled", "body"];
+const HOT: [&str; 11] =
+    ["task", "turn", "mark", "lane", "lease", "later", "settled", "body", "waiting", "tally", "brood"];
 
 /// A server that writes plans into its log.
 async fn explaining() -> &'static Cluster {
@@ -167,7 +168,7 @@ fn assert_none(mut problems: Vec<String>) {
 }
 
 /// A burst: 150,000 tasks without a lane, 25,000 lanes with two each and a turn in line, 25,000 new lanes with a mark, and
-/// a running and scheduled population beside them. Statistics stay those of the empty tables.
+/// a running, scheduled and waiting population beside them. Statistics stay those of the empty tables.
 const BURST: &str = "
     set synchronous_commit = off;
     insert into laneway.task (id, lane, enqueued_at, size, queue, kind, payload)
@@ -190,7 +191,26 @@ const BURST: &str = "
     from generate_series(1, 10000);
     insert into laneway.settled (lease_id, task_ids) select -i, array[i] from generate_series(1, 10000) i;
     insert into laneway.later (id, lane, enqueued_at, size, queue, kind, payload, due_at)
-    select nextval('laneway.task_id_seq'), 0, now(), 2, 'default', 'work', '{}', now() + interval '1 hour' from generate_series(1, 20000);";
+    select nextval('laneway.task_id_seq'), 0, now(), 2, 'default', 'work', '{}', now() + interval '1 hour' from generate_series(1, 20000);
+    insert into laneway.waiting (id, enqueued_at, size, queue, kind, payload, started_at, holds_turn, policy, continues, total, open, completed)
+    select nextval('laneway.task_id_seq'), now(), 2, 'default', 'work', '{}', now(), false, 'wait_all', false, 1, 1, 0 from generate_series(1, 20000);
+    insert into laneway.brood (parent_id, first_id, last_id) select w.id, w.id + 20000, w.id + 20000 from laneway.waiting w;";
+
+/// A parent and its children from beginning to end: one of the children adds a sibling, one fails and one is cancelled with
+/// the rest of them.
+async fn raise_a_family(scene: &mut Scene, children: usize) {
+    let urgent = || a_task().priority(-5).into();
+    scene.store.enqueue(urgent()).await.unwrap();
+    let parent = scene.worker.claim_one().await;
+    let children = (0..children).map(|_| urgent()).collect();
+    let spawned = Spawned { children, policy: FamilyPolicy::FailFast, ..Default::default() };
+    scene.worker.settle_all(vec![parent.settle(Outcome::completed()).spawning(spawned)]).await;
+    let claimed = scene.worker.claim(1).await;
+    let spawned = Spawned { siblings: vec![urgent()], ..Default::default() };
+    scene.worker.settle_all(vec![claimed[0].settle(Outcome::completed()).spawning(spawned)]).await;
+    let claimed = scene.worker.claim(1).await;
+    scene.worker.settle(&claimed[0], Outcome::Failed { error: "no".into() }).await;
+}
 
 /// Six steps with the tables as they are, so that every plan is cached, then the burst, then a working day.
 async fn plans_hold_when_the_burst_comes(before: &[&str]) {
@@ -206,6 +226,7 @@ async fn plans_hold_when_the_burst_comes(before: &[&str]) {
         scene.worker.complete(&claimed[3..]).await;
         scene.worker.orders(&[]).await;
         scene.store.is_claimable(&[queue("default")], &Kinds::All).await.unwrap();
+        raise_a_family(&mut scene, 2).await;
     }
     scene.client.batch_execute(BURST).await.unwrap();
 
@@ -230,6 +251,8 @@ async fn plans_hold_when_the_burst_comes(before: &[&str]) {
         scene.worker.settle_all(later).await;
     });
     bad.extend(problems("settling one by one", &plans.await));
+    let plans = scene.plans_of(async |scene| raise_a_family(scene, 50).await);
+    bad.extend(problems("a family", &plans.await));
     let plans = scene.plans_of(async |scene| {
         scene.store.is_claimable(&[queue("default")], &Kinds::All).await.unwrap();
         let only = Kinds::Only(vec![laneway_testkit::store::kind("work")]);

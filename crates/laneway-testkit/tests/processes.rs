@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use laneway_core::{LeaseId, SessionId, State, Store, TaskId, Verdict};
+use laneway_core::{Children, LeaseId, SessionId, State, Store, TaskId, Verdict};
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
 use laneway_testkit::checker::{Event, History, Rules};
@@ -230,6 +230,59 @@ async fn killed_workers_lose_nothing(place: &dyn Place) {
     history.check(&*store, &Rules::ordered()).await;
 }
 
+const PARENTS: usize = 12;
+const CHILDREN: usize = 20;
+
+/// Workers die while they fan out, run children, add siblings and fan in. Every family ends, with as many children as it was given:
+/// nothing is spawned twice, and no parent waits for a child that has ended.
+async fn killed_workers_leave_no_family_behind(place: &dyn Place) {
+    let store = place.open().await;
+    let history = History::shared();
+    let parent = || a_task().kind("parent").payload(&CHILDREN.to_string()).into();
+    let parents = ids_of(&store.enqueue_many((0..PARENTS).map(|_| parent()).collect()).await.unwrap());
+
+    let mut workers = vec![];
+    for _ in 0..WORKERS {
+        workers.push(Worker::start(place, &history).await);
+    }
+    for _ in 0..KILLS {
+        let victim = workers.swap_remove(fastrand::usize(..workers.len()));
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
+        let session = victim.session;
+        victim.kill(&history).await;
+        place.let_time_pass_for(session).await;
+        workers.push(Worker::start(place, &history).await);
+    }
+    let total = CHILDREN + CHILDREN / 5;
+    let everything = tokio::time::timeout(Duration::from_secs(60), async {
+        while store.counts().await.unwrap().iter().any(|count| !count.state.has_ended()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    if everything.await.is_err() {
+        panic!("not all ended: {:?}, {:?}", store.counts().await, store.verify().await);
+    }
+    for worker in workers {
+        worker.kill(&history).await;
+    }
+
+    for parent in parents {
+        let view = store.get(parent).await.unwrap().unwrap();
+        let Some(family) = view.family else {
+            assert_eq!(view.crashes, 3, "only a parent whose workers all died has spawned nothing");
+            continue;
+        };
+        assert_eq!((family.total, family.open), (total as u64, 0), "family of {parent}");
+        let children = store.children(Children::of(parent)).await.unwrap();
+        assert_eq!(children.len(), total, "children of {parent}");
+        let failed = children.iter().filter(|child| child.state == State::Failed).count() as u64;
+        assert_eq!(family.failed, failed, "a child fails only with three workers");
+        let expected = if failed == 0 { State::Completed } else { State::Failed };
+        assert_eq!(view.state, expected);
+    }
+    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+}
+
 async fn is_done(store: &dyn Store, tasks: usize) -> bool {
     let counts = store.counts().await.unwrap();
     let ended = counts.iter().filter(|count| count.state.has_ended()).map(|count| count.tasks);
@@ -240,6 +293,18 @@ async fn is_done(store: &dyn Store, tasks: usize) -> bool {
 async fn killed_workers_lose_nothing_on_postgres() {
     let database = Cluster::shared().await.database().await.unwrap();
     killed_workers_lose_nothing(&Postgres(database)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_workers_leave_no_family_behind_on_postgres() {
+    let database = Cluster::shared().await.database().await.unwrap();
+    killed_workers_leave_no_family_behind(&Postgres(database)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_workers_leave_no_family_behind_on_sqlite() {
+    let place = Sqlite(tempfile::tempdir().unwrap());
+    killed_workers_leave_no_family_behind(&place).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

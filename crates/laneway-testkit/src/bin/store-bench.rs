@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use laneway_core::{
-    Action, Actor, Advance, Capacity, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, LaneListing, LaneOrder,
-    Listing, NewTask, Outcome, Place, QueueName, QueueSettings, Registration, SessionId, Store, StoreError,
-    TaskId,
+    Action, Actor, Advance, Capacity, Claimed, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, LaneListing,
+    LaneOrder, Listing, NewTask, Outcome, Place, QueueName, QueueSettings, Registration, SessionId, Spawned,
+    State, Store, StoreError, TaskId,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
@@ -239,6 +239,46 @@ const DRAINS: [(&str, Spread, u32, usize); 6] = [
 const HELD: [(&str, Spread); 2] =
     [("held", Spread::Free), ("held_lanes", Spread::Lanes { lanes: 1_000, limit: 1 })];
 
+/// Children of the one large family, and of each of many small ones.
+const FAMILIES: [(&str, usize); 2] = [("fan_100k_per_s", 100_000), ("families_10k_per_s", 10)];
+
+/// Spawns families of `children` each, `n` children in all, and works them off: fan-out, all children, fan-in. Returns the
+/// time from the settle that spawns to the end of the last parent.
+async fn families(store: &Arc<dyn Store>, n: usize, children: usize) -> Result<Duration, Failure> {
+    let (session, parents) = (SessionId::random(), n / children);
+    let queues = vec![QueueName::default()];
+    let (name, capacity) = ("bench".into(), Capacity::default());
+    let registration = Registration { session, name, queues, kinds: Kinds::All, capacity };
+    store.register(registration).await?;
+    fill(&**store, parents, Spread::Free).await?;
+    let family = || Spawned { children: tasks(children, Spread::Free), ..Default::default() };
+    let mut spawned: Vec<_> = (0..parents).map(|_| family()).collect();
+    let begun = Instant::now();
+    let mut settles = vec![];
+    for number in 1.. {
+        let mut advance = Advance::new(session, number);
+        advance.settles = std::mem::take(&mut settles);
+        if !spawned.is_empty() {
+            advance = advance.claim(QueueName::default(), spawned.len().min(100) as u32);
+        }
+        let claimed = store.advance(advance).await?.claimed;
+        let spawning =
+            |claimed: &Claimed| claimed.settle(Outcome::completed()).spawning(spawned.pop()?).into();
+        settles = claimed.iter().filter_map(spawning).collect();
+        if settles.is_empty() {
+            break;
+        }
+    }
+    store.deregister(session).await?;
+    drain(store, n, 500).await?;
+    let waiting =
+        async || Ok::<_, StoreError>(store.counts().await?.iter().any(|count| count.state == State::Waiting));
+    while waiting().await? {
+        store.sweep().await?;
+    }
+    Ok(begun.elapsed())
+}
+
 /// Drains with statistics and audit and without, in turns, and reports the better of each and their ratio. A drain itself writes
 /// no audit, since nobody acts; so meanwhile an operator acts twenty times a second on a task of another queue, and each action
 /// leaves its row. Its work on the task is in the ratio, too.
@@ -393,6 +433,19 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
         report.rate(&format!("{key}_first_per_s"), n / ROUNDS, times[0]);
         report.rate(&format!("{key}_last_per_s"), n / ROUNDS, times[ROUNDS - 1]);
     }
+    for (key, children) in FAMILIES {
+        if !report.wants(key) {
+            continue;
+        }
+        let (database, store) = fresh(&cluster).await?;
+        let before = Usage::read(&database).await?;
+        let took = families(&store, n, children.min(n)).await?;
+        let after = Usage::read(&database).await?;
+        report.rate(key, n, took);
+        if key == "fan_100k_per_s" {
+            report.number("wal_bytes_per_child", ((after.wal - before.wal) / n as f64).round());
+        }
+    }
     if report.wants("statistics") {
         statistics(report, async || Ok(fresh(&cluster).await?.1)).await?;
     }
@@ -517,6 +570,13 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
             report.number("tx_per_task", advances as f64 / n as f64);
         }
         report.rate(key, n, drained);
+    }
+    for (key, children) in FAMILIES {
+        if report.wants(key) {
+            let store = open(&format!("{key}.db")).await?;
+            let took = families(&store, n, children.min(n)).await?;
+            report.rate(key, n, took);
+        }
     }
     if report.wants("statistics") {
         let count = AtomicUsize::new(0);

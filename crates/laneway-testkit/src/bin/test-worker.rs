@@ -1,5 +1,6 @@
 //! A worker to be killed: a process of its own that claims, "works" for some milliseconds, completes and sweeps until its
-//! standard input is closed. The tests of `processes.rs` start it; nobody else should.
+//! standard input is closed. Tasks of kind `parent` spawn as many children as their payload says; every fifth child adds a
+//! sibling. The tests of `processes.rs` start it; nobody else should.
 //!
 //! ```text
 //! test-worker postgres <address>
@@ -23,8 +24,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use laneway_core::{
-    Advance, Capacity, Kinds, Outcome, QueueName, Registration, Renewal, Renewed, SessionId, Settle, Store,
-    Verdict,
+    Advance, Capacity, Claimed, Json, Kind, Kinds, NewTask, Outcome, QueueName, Registration, Renewal,
+    Renewed, SessionId, Settle, Spawned, Store, Verdict,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
@@ -87,9 +88,28 @@ async fn work(store: &dyn Store) -> Result<(), Failure> {
             store.sweep().await?;
             kept_house = Instant::now();
         }
-        settles = advanced.claimed.iter().map(|one| one.settle(Outcome::completed())).collect();
+        settles = advanced
+            .claimed
+            .iter()
+            .map(|one| one.settle(Outcome::completed()).spawning(spawned_by(one)))
+            .collect();
     }
     Ok(())
+}
+
+/// What an attempt spawns, by its kind.
+fn spawned_by(claimed: &Claimed) -> Spawned {
+    let number: usize = claimed.task.payload.as_str().parse().unwrap_or(0);
+    let child = |number: usize| {
+        NewTask::new(Kind::new("child").expect("a valid name"), Json::trusted(number.to_string()))
+    };
+    match claimed.task.kind.as_str() {
+        "parent" => Spawned { children: (1..=number).map(child).collect(), ..Default::default() },
+        "child" if number > 0 && number.is_multiple_of(5) => {
+            Spawned { siblings: vec![child(0)], ..Default::default() }
+        }
+        _ => Spawned::default(),
+    }
 }
 
 fn tell(what: &str, about: impl Display) {

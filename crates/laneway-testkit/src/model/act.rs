@@ -3,15 +3,17 @@
 use laneway_core::{Acted, Action, Actor, KeyScope, Pausable, Skip, State, TaskId};
 
 use super::UNIT;
+use super::family::Family;
 use super::run::{same, told};
 use super::script::{ActOp, KINDS, LANES, QUEUES};
-use super::state::{Bound, Held, LaneName, Model, Place};
+use super::state::{Held, LaneName, Model, Place};
 use crate::store::{TestStore, kind, lane_key, queue};
 
 /// Carries out an operation on the store and on the model.
 pub(super) async fn carry_out(store: &TestStore, model: &mut Model, op: &ActOp) -> Result<(), String> {
     match op {
         ActOp::Retry { which } => act(store, model, Action::Retry, *which).await,
+        ActOp::RetryChildren { which } => act(store, model, Action::RetryChildren, *which).await,
         ActOp::Snooze { which, units } => {
             act(store, model, Action::Snooze(UNIT * *units as u32), *which).await
         }
@@ -54,6 +56,7 @@ async fn act(store: &TestStore, model: &mut Model, action: Action, which: usize)
     let known = model.tasks.len();
     let id = model.tasks.keys().copied().nth(which % (known + 1)).unwrap_or(TaskId(999_999_999));
     let Some(expected) = expect(model, action, id) else { return Ok(()) };
+    model.fold();
     let answer = told(store.act(&Actor::program(), action, &[id]).await)?;
     same(&format!("{action:?} of {id}"), &answer[..], &[expected])
 }
@@ -67,15 +70,23 @@ fn expect(model: &mut Model, action: Action, id: TaskId) -> Option<Acted> {
     }
     match (action, task.place) {
         (Action::Delete, Place::Ended(State::Completed)) => None,
-        (Action::Retry, Place::Ended(State::Completed)) => {
+        (Action::Retry | Action::RetryChildren, Place::Ended(State::Completed)) => {
             Some(Acted::Skipped(Skip::Ended(State::Completed)))
         }
-        (Action::Retry, Place::Ended(_)) => Some(retry(model, id)),
-        (Action::Retry, _) => Some(Acted::Skipped(Skip::Open)),
+        (Action::Retry, Place::Ended(_)) => Some(retry(model, id, false)),
+        (Action::RetryChildren, Place::Ended(_)) => {
+            let has_failed = task.family.as_ref().is_some_and(Family::has_failed);
+            Some(if has_failed { retry(model, id, true) } else { Acted::Skipped(Skip::NoFailedChildren) })
+        }
+        (Action::Retry | Action::RetryChildren, _) => Some(Acted::Skipped(Skip::Open)),
+        (_, Place::Waiting) | (Action::Snooze(_), Place::Held { .. }) => Some(Acted::Skipped(Skip::Waiting)),
         (_, Place::Leased(_)) => Some(Acted::Skipped(Skip::Running)),
         (Action::Delete, _) => {
             model.keys.retain(|_, held| held.task != id || held.expires.is_some());
-            model.tasks.remove(&id);
+            let task = model.tasks.remove(&id)?;
+            if task.is_open() {
+                model.tell_family(id, task.parent, State::Cancelled);
+            }
             Some(Acted::Done)
         }
         (_, Place::Ended(state)) => Some(Acted::Skipped(Skip::Ended(state))),
@@ -98,7 +109,7 @@ fn expect(model: &mut Model, action: Action, id: TaskId) -> Option<Acted> {
     }
 }
 
-fn retry(model: &mut Model, id: TaskId) -> Acted {
+fn retry(model: &mut Model, id: TaskId, resume: bool) -> Acted {
     let task = &model.tasks[&id];
     if let Some(unique) = task.unique.clone().filter(|unique| unique.scope == KeyScope::WhileOpen) {
         let name = (Some((task.queue.clone(), task.kind.clone())), unique.key);
@@ -110,10 +121,7 @@ fn retry(model: &mut Model, id: TaskId) -> Acted {
         let held = Held { task: id, scope: KeyScope::WhileOpen, expires: None, content: 0 };
         model.keys.insert(name, held);
     }
-    model.touched.insert(id);
-    let task = model.tasks.get_mut(&id).expect("just found");
-    task.place = Place::Pending(Bound::No);
-    (task.charged, task.crashes) = (0, 0);
+    model.start_anew(id, resume);
     Acted::Done
 }
 

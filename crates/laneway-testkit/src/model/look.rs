@@ -7,6 +7,7 @@ use laneway_core::{
     TaskView,
 };
 
+use super::family;
 use super::run::{same, told};
 use super::schedules;
 use super::script::{KINDS, QUEUES};
@@ -43,7 +44,9 @@ pub(super) async fn compare_everything(store: &TestStore, model: &Model) -> Resu
 
 async fn compare_task(store: &TestStore, model: &Model, id: TaskId) -> Result<(), String> {
     let Some(view) = told(store.get(id).await)? else { return Err(format!("task {id} is gone")) };
-    compare_view(model, &model.tasks[&id], &view).map_err(|problem| format!("task {id}: {problem}; {view:?}"))
+    let task = &model.tasks[&id];
+    let compared = compare_view(model, task, &view).and_then(|()| family::compare(model, id, task, &view));
+    compared.map_err(|problem| format!("task {id}: {problem}; {view:?}"))
 }
 
 /// Looks at the first reason, which follows from the state, and at the pauses.
@@ -156,7 +159,8 @@ fn compare_view(model: &Model, task: &Task, view: &TaskView) -> Result<(), Strin
 fn state(task: &Task) -> State {
     match task.place {
         Place::Pending(_) => State::Pending,
-        Place::Later { .. } => State::Later,
+        Place::Later { .. } | Place::Held { .. } => State::Later,
+        Place::Waiting => State::Waiting,
         Place::Leased(_) => State::Leased,
         Place::Ended(state) => state,
     }

@@ -12,6 +12,7 @@
 
 mod act;
 mod claim;
+mod family;
 mod feed;
 mod look;
 mod run;

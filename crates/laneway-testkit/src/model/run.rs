@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use laneway_core::{
-    Advance, Advanced, Cancel, Capacity, Claim, Claimed, Json, Kinds, Lane as NewLane, LaneLimit,
-    LaneSettings, LeaseToken, Left, NewTask, OnFailure, Outcome, Registration, Renewal, Renewed, Scan,
-    SessionId, State, StoreError, TaskId,
+    Advance, Advanced, Cancel, Capacity, Claim, Claimed, FamilyPolicy, FollowUp, FollowUpOnFailure, Json,
+    Kinds, Lane as NewLane, LaneLimit, LaneSettings, LeaseToken, Left, NewTask, OnFailure, Outcome,
+    QueueName, Registration, Renewal, Renewed, Scan, SessionId, Spawned, State, StoreError, TaskId,
 };
 
 use super::claim::{Wish, judge};
+use super::family::News;
 use super::feed::Feed;
 use super::script::{
-    ClaimPick, KINDS, LANES, NewTaskPick, Op, OutcomePick, PAYLOADS, QUEUES, SLOTS, SettlePick,
+    ClaimPick, KINDS, LANES, NewTaskPick, Op, OutcomePick, PAYLOADS, QUEUES, SLOTS, SettlePick, SpawnPick,
+    SpawnedPick,
 };
 use super::state::{Bound, LaneName, Model, Place, Task, Told};
 use super::{UNIT, act, look, schedules, unique};
@@ -182,7 +184,7 @@ impl Run {
             Some(limit) if !lane.fixed && lane.limit != i64::from(limit) => {
                 lane.limit = i64::from(limit);
                 // Some stores give the lane its limit when it is next looked at, not at once.
-                self.usher_in(&name).await
+                self.usher_in(&name.0).await
             }
             _ => Ok(()),
         }
@@ -193,7 +195,7 @@ impl Run {
     }
 
     /// An advance that takes up what was enqueued, and finds nothing that it can run.
-    async fn usher_in(&mut self, (queue, _): &LaneName) -> Checked {
+    async fn usher_in(&mut self, queue: &QueueName) -> Checked {
         self.usher.number += 1;
         told(self.store.register(self.usher.registration()).await)?;
         let nothing = Kinds::Only(vec![kind("nobody")]);
@@ -215,13 +217,37 @@ impl Run {
                     claimed.lease.token = LeaseToken(uuid::Uuid::new_v4());
                 }
                 honest &= !pick.forged && pick.of_slot == slot;
-                advance.settles.push(claimed.settle(outcome(pick.outcome)));
+                let spawned = self.spawned(claimed.task.id, pick.spawn.as_ref());
+                advance.settles.push(claimed.settle(outcome(pick.outcome)).spawning(spawned));
             }
         }
         advance.claims = claims.iter().map(claim).collect();
         self.slots[slot].number = advance.number;
         self.slots[slot].last = honest.then(|| advance.clone());
         self.send(slot, advance).await
+    }
+
+    /// What an attempt spawns. One that resumes a family can do nothing else.
+    fn spawned(&self, id: TaskId, pick: Option<&SpawnPick>) -> Spawned {
+        let task = self.model.tasks.get(&id);
+        if task.is_some_and(|task| task.resume) {
+            return Spawned { again: true, ..Default::default() };
+        }
+        let Some(pick) = pick.filter(|_| task.is_some_and(|task| task.depth < 3)) else {
+            return Spawned::default();
+        };
+        let follow_ups = pick.follow_ups.iter().map(|(task, keep)| FollowUp {
+            task: spawned_task(task),
+            on_failure: if *keep { FollowUpOnFailure::Keep } else { FollowUpOnFailure::Drop },
+        });
+        Spawned {
+            children: pick.children.iter().map(spawned_task).collect(),
+            siblings: pick.siblings.iter().map(spawned_task).collect(),
+            follow_ups: follow_ups.collect(),
+            policy: [FamilyPolicy::WaitAll, FamilyPolicy::FailFast, FamilyPolicy::Ignore][pick.policy],
+            then: pick.then,
+            again: false,
+        }
     }
 
     async fn repeat(&mut self, slot: usize) -> Checked {
@@ -244,12 +270,15 @@ impl Run {
         let advanced = told(self.store.advance(advance.clone()).await)?;
         let alive = self.model.is_alive(advance.session);
         same("session_lost", advanced.session_lost, !alive)?;
+        let mut news = News::learn(&self.store, &self.model, &advance.settles).await?;
         for (settle, settled) in advance.settles.iter().zip(&advanced.settled) {
-            let verdict = self.model.settle(advance.session, advance.again, settle);
+            let verdict = self.model.settle(advance.session, advance.again, settle, &mut news);
             same(&format!("the verdict on task {}", settle.task), settled.verdict, verdict)?;
         }
         same("answered settles", advanced.settled.len(), advance.settles.len())?;
+        news.check()?;
         self.model.drop_settled_leases();
+        self.model.fold();
         self.model.doubt_bound_turns();
         if !alive {
             return same("claimed by a lost session", advanced.claimed.len(), 0);
@@ -306,6 +335,7 @@ impl Run {
         same(&format!("queue of {id}"), &seen.queue, &task.queue)?;
         same(&format!("lane of {id}"), &seen.lane, &task.lane)?;
         same(&format!("kind of {id}"), &seen.kind, &task.kind)?;
+        same(&format!("parent and depth of {id}"), (seen.parent, seen.depth), (task.parent, task.depth))?;
         same(&format!("priority of {id}"), seen.priority, task.priority)?;
         same(&format!("attempt of {id}"), seen.attempt, task.charged + 1)?;
         same(&format!("crashes of {id}"), seen.crashes, task.crashes)?;
@@ -368,8 +398,18 @@ impl Run {
                 self.model.touched.insert(id);
                 Cancel::Requested
             }
+            Place::Held { .. } => {
+                self.model.end(id, State::Cancelled, Told::Exactly("cancelled".into()));
+                Cancel::Cancelled
+            }
+            Place::Waiting => {
+                self.model.stop(id);
+                self.model.fold();
+                if self.model.tasks[&id].is_open() { Cancel::Requested } else { Cancel::Cancelled }
+            }
             Place::Ended(state) => Cancel::Ended(state),
         };
+        self.model.fold();
         same(&format!("cancel of {id}"), answer, expected)
     }
 
@@ -426,7 +466,8 @@ impl Run {
             return Err(format!("{} tasks were given back, it should be {runnable}", orders.given_back));
         }
         let told: BTreeSet<TaskId> = orders.cancel.into_iter().collect();
-        same("orders to cancel", told, self.to_be_cancelled(session))
+        same("orders to cancel", told, self.to_be_cancelled(session))?;
+        self.count_ends().await
     }
 
     fn to_be_cancelled(&self, session: SessionId) -> BTreeSet<TaskId> {
@@ -457,6 +498,16 @@ impl Run {
         leases.into_iter().for_each(|lease| {
             self.model.give_back_lease(lease);
         });
+        self.count_ends().await
+    }
+
+    /// What a give-back has ended is counted by some stores at once, and by others with the next advance.
+    async fn count_ends(&mut self) -> Checked {
+        if self.model.unfolded.is_empty() {
+            return Ok(());
+        }
+        self.usher_in(&queue(QUEUES[0])).await?;
+        self.model.fold();
         Ok(())
     }
 
@@ -471,6 +522,7 @@ impl Run {
         }
         let answer = told(self.store.sweep().await)?;
         let expected = self.model.sweep();
+        self.model.fold();
         same("sweep", answer, expected)
     }
 }
@@ -479,20 +531,15 @@ fn new_task(place: usize, lane: Option<usize>, pick: &NewTaskPick, now: u64) -> 
     Task {
         queue: queue(QUEUES[place]),
         lane: lane.map(|lane| lane_key(LANES[lane])),
-        kind: kind(KINDS[pick.kind]),
         payload: Json::trusted(PAYLOADS[pick.payload]),
         priority: pick.priority,
         max_attempts: pick.max_attempts,
-        charged: 0,
-        crashes: 0,
-        error: Told::Nothing,
-        cancel_requested: false,
         unique: pick.unique.map(unique::of_pick),
-        is_scheduled: false,
         place: match pick.delay {
             0 => Place::Pending(Bound::No),
             units => Place::Later { due: now + units, holds_turn: false },
         },
+        ..Task::of(kind(KINDS[pick.kind]))
     }
 }
 
@@ -508,6 +555,12 @@ fn claim(pick: &ClaimPick) -> Claim {
         }
     };
     Claim { queue: queue(QUEUES[pick.queue]), max: pick.max, kinds, alone: vec![] }
+}
+
+fn spawned_task(pick: &SpawnedPick) -> NewTask {
+    let task = NewTask::new(kind(KINDS[pick.kind]), Json::default()).queue(queue(QUEUES[pick.queue]));
+    let task = task.priority(pick.priority).max_attempts(pick.max_attempts).delay(UNIT * pick.delay as u32);
+    NewTask { lane: pick.lane.map(|lane| NewLane::new(lane_key(LANES[lane]))), ..task }
 }
 
 fn outcome(pick: OutcomePick) -> Outcome {

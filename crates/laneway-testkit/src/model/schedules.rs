@@ -7,7 +7,7 @@ use laneway_core::{Json, Missed, NewTask, Overlap, Ran, Rule, Schedule, Schedule
 use super::UNIT;
 use super::run::{same, told};
 use super::script::{KINDS, QUEUES, SCHEDULES, ScheduleOp};
-use super::state::{Bound, Model, Place, Task, Told};
+use super::state::{Model, Place, Task};
 use crate::store::{TestStore, kind, queue};
 
 /// A schedule, in units of time. Fire times are the moments of `anchor + n * interval`.
@@ -141,21 +141,7 @@ fn open_task(model: &Model, scheduled: &Scheduled) -> Option<TaskId> {
 }
 
 fn enqueued(model: &mut Model, id: TaskId) {
-    let task = Task {
-        queue: queue(QUEUES[0]),
-        lane: None,
-        kind: kind(KINDS[0]),
-        payload: Json::default(),
-        priority: 0,
-        max_attempts: 25,
-        charged: 0,
-        crashes: 0,
-        error: Told::Nothing,
-        cancel_requested: false,
-        unique: None,
-        is_scheduled: true,
-        place: Place::Pending(Bound::No),
-    };
+    let task = Task { queue: queue(QUEUES[0]), is_scheduled: true, ..Task::of(kind(KINDS[0])) };
     model.touched.insert(id);
     model.tasks.insert(id, task);
 }

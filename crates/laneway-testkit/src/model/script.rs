@@ -80,6 +80,7 @@ pub(super) enum Op {
 #[derive(Clone, Debug)]
 pub(super) enum ActOp {
     Retry { which: usize },
+    RetryChildren { which: usize },
     Snooze { which: usize, units: u64 },
     Delete { which: usize },
     SetPriority { which: usize, priority: i32 },
@@ -161,6 +162,28 @@ pub(super) struct SettlePick {
     pub any: bool,
     pub forged: bool,
     pub outcome: OutcomePick,
+    pub spawn: Option<SpawnPick>,
+}
+
+/// What an attempt spawns.
+#[derive(Clone, Debug)]
+pub(super) struct SpawnPick {
+    pub children: Vec<SpawnedPick>,
+    pub siblings: Vec<SpawnedPick>,
+    /// With whether they are kept on failure.
+    pub follow_ups: Vec<(SpawnedPick, bool)>,
+    pub policy: usize,
+    pub then: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SpawnedPick {
+    pub queue: usize,
+    pub lane: Option<usize>,
+    pub kind: usize,
+    pub priority: i32,
+    pub delay: u64,
+    pub max_attempts: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -190,16 +213,51 @@ pub(super) fn script(seed: u64, operations: usize) -> Vec<Op> {
     let next = |_| match beat.u32(..8) {
         0 => Op::Schedule(schedule(&mut beat)),
         5 => Op::Act(act(&mut beat)),
-        _ => operation(&mut random),
+        _ => spawning(operation(&mut random), &mut beat),
     };
     (0..operations).map(next).collect()
+}
+
+/// Lets some attempts spawn, children or siblings of theirs more rarely than one each, so that families come to an end.
+fn spawning(mut op: Op, random: &mut fastrand::Rng) -> Op {
+    if let Op::Advance { settles, .. } = &mut op {
+        for settle in settles {
+            settle.spawn = (random.u32(..5) == 0).then(|| spawn(random));
+        }
+    }
+    op
+}
+
+fn spawn(random: &mut fastrand::Rng) -> SpawnPick {
+    let some = |random: &mut fastrand::Rng, most: usize| -> Vec<SpawnedPick> {
+        (0..random.usize(..=most)).map(|_| spawned(random)).collect()
+    };
+    let (children, siblings, follow_ups) = match random.u32(..4) {
+        0 => (vec![], some(random, 2), vec![]),
+        1 => (vec![], vec![], some(random, 2)),
+        _ => (some(random, 3), vec![], some(random, 1)),
+    };
+    let follow_ups = follow_ups.into_iter().map(|task| (task, random.bool())).collect();
+    SpawnPick { children, siblings, follow_ups, policy: random.usize(..3), then: random.u32(..3) == 0 }
+}
+
+fn spawned(random: &mut fastrand::Rng) -> SpawnedPick {
+    SpawnedPick {
+        queue: random.usize(..QUEUES.len()),
+        lane: (random.u32(..3) == 0).then(|| random.usize(..LANES.len())),
+        kind: random.usize(..KINDS.len()),
+        priority: random.i32(-1..2),
+        delay: if random.u32(..6) == 0 { random.u64(1..3) } else { 0 },
+        max_attempts: random.u32(1..3),
+    }
 }
 
 fn act(random: &mut fastrand::Rng) -> ActOp {
     let (which, queue) = (random.usize(..1_000), random.usize(..QUEUES.len()));
     let (kind, lane) = (random.usize(..KINDS.len()), random.usize(..LANES.len()));
     match random.u32(..16) {
-        0..5 => ActOp::Retry { which },
+        0..3 => ActOp::Retry { which },
+        3..5 => ActOp::RetryChildren { which },
         5..7 => ActOp::Snooze { which, units: random.u64(1..3) },
         7 => ActOp::Delete { which },
         8..10 => ActOp::SetPriority { which, priority: random.i32(-2..3) },
@@ -278,6 +336,7 @@ fn advance(random: &mut fastrand::Rng, slot: usize) -> Op {
         any: random.u32(..8) == 0,
         forged: random.u32(..40) == 0,
         outcome: outcome(random),
+        spawn: None,
     });
     let settles = settles.collect();
     let mut queues: Vec<usize> = (0..QUEUES.len()).collect();

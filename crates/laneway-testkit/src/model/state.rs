@@ -12,7 +12,12 @@ use laneway_core::{
     SessionId, Settle, State, Swept, TaskId, Unique, UniqueKey, Verdict,
 };
 
+use super::family::{Family, News};
 use super::schedules::Scheduled;
+use crate::store::lane_key;
+
+/// Begins the names of children's lanes.
+const OF_CHILDREN: &str = "of children: ";
 
 /// A lane's name.
 pub(super) type LaneName = (QueueName, LaneKey);
@@ -33,6 +38,8 @@ pub(super) struct Model {
     pub schedules: BTreeMap<ScheduleName, Scheduled>,
     /// Tasks that the current operation changed.
     pub touched: BTreeSet<TaskId>,
+    /// Parents of which children have ended or joined since they were last counted.
+    pub unfolded: BTreeSet<TaskId>,
 }
 
 /// A unique key.
@@ -63,6 +70,14 @@ pub(super) struct Task {
     pub unique: Option<Unique>,
     /// Schedules remember their last task, so operators of a script leave those alone.
     pub is_scheduled: bool,
+    pub parent: Option<TaskId>,
+    pub depth: u32,
+    /// Its latest children.
+    pub brood: BTreeSet<TaskId>,
+    /// What is known about them.
+    pub family: Option<Family>,
+    /// Its next attempt lets failed children start anew.
+    pub resume: bool,
     pub place: Place,
 }
 
@@ -78,8 +93,19 @@ pub(super) enum Told {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Pending(Bound),
-    Later { due: u64, holds_turn: bool },
+    Later {
+        due: u64,
+        holds_turn: bool,
+    },
     Leased(LeaseId),
+    /// For its children.
+    Waiting,
+    /// Until another task has ended; then it is runnable after the delay.
+    Held {
+        after: TaskId,
+        keep: bool,
+        delay: u64,
+    },
     Ended(State),
 }
 
@@ -151,8 +177,48 @@ impl Lane {
 }
 
 impl Task {
+    /// A task that was just stored.
+    pub fn of(kind: Kind) -> Self {
+        Self {
+            queue: QueueName::default(),
+            lane: None,
+            kind,
+            payload: Json::default(),
+            priority: 0,
+            max_attempts: 25,
+            charged: 0,
+            crashes: 0,
+            error: Told::Nothing,
+            cancel_requested: false,
+            unique: None,
+            is_scheduled: false,
+            parent: None,
+            depth: 0,
+            brood: BTreeSet::new(),
+            family: None,
+            resume: false,
+            place: Place::Pending(Bound::No),
+        }
+    }
+
+    /// The lane in the model. Children have lanes of their own.
     pub fn lane_name(&self) -> Option<LaneName> {
-        self.lane.clone().map(|key| (self.queue.clone(), key))
+        let key = self.lane.clone()?;
+        let key = match self.parent {
+            None => key,
+            Some(_) => lane_key(&format!("{OF_CHILDREN}{key}")),
+        };
+        Some((self.queue.clone(), key))
+    }
+
+    fn is_in(&self, name: &LaneName) -> bool {
+        let Some(key) = &self.lane else { return false };
+        let of_children = name.1.as_str().strip_prefix(OF_CHILDREN);
+        self.queue == name.0
+            && match self.parent {
+                None => *key == name.1,
+                Some(_) => of_children == Some(key.as_str()),
+            }
     }
 
     pub fn is_pending(&self) -> bool {
@@ -171,16 +237,16 @@ impl Model {
 
     /// The tasks of a lane.
     pub fn in_lane(&self, name: &LaneName) -> impl Iterator<Item = (TaskId, &Task)> {
-        self.tasks
-            .iter()
-            .filter(move |(_, task)| task.queue == name.0 && task.lane.as_ref() == Some(&name.1))
-            .map(|(id, task)| (*id, task))
+        self.tasks.iter().filter(move |(_, task)| task.is_in(name)).map(|(id, task)| (*id, task))
     }
 
     /// How many turns of a lane are with tasks.
     pub fn held(&self, name: &LaneName) -> i64 {
-        let holds =
-            |task: &Task| matches!(task.place, Place::Leased(_) | Place::Later { holds_turn: true, .. });
+        let holds = |task: &Task| match task.place {
+            Place::Leased(_) | Place::Later { holds_turn: true, .. } => true,
+            Place::Waiting => task.parent.is_none(),
+            _ => false,
+        };
         self.in_lane(name).filter(|(_, task)| holds(task)).count() as i64
     }
 
@@ -215,7 +281,7 @@ impl Model {
     }
 
     /// Judges one settle and carries it out. Leases stay until [`Model::drop_settled_leases`].
-    pub fn settle(&mut self, session: SessionId, again: bool, settle: &Settle) -> Verdict {
+    pub fn settle(&mut self, session: SessionId, again: bool, settle: &Settle, news: &mut News) -> Verdict {
         let alive = self.is_alive(session);
         let Some(lease) = self.leases.get_mut(&settle.lease.id) else {
             return if again && alive { Verdict::Already } else { Verdict::Stale };
@@ -227,7 +293,19 @@ impl Model {
         if !lease.open.remove(&settle.task) {
             return Verdict::Already;
         }
-        self.record(settle.task, &settle.outcome)
+        let (id, outcome) = (settle.task, &settle.outcome);
+        match &settle.spawned {
+            Some(spawned) if matches!(outcome, Outcome::Completed { .. }) => {
+                self.complete_spawning(id, spawned, news)
+            }
+            spawned => {
+                let verdict = self.record(id, outcome);
+                if let Some(spawned) = spawned.as_ref().filter(|_| verdict == Verdict::Failed) {
+                    self.keep_follow_ups(id, spawned, news);
+                }
+                verdict
+            }
+        }
     }
 
     pub fn drop_settled_leases(&mut self) {
@@ -278,7 +356,7 @@ impl Model {
         }
     }
 
-    fn task(&mut self, id: TaskId) -> &mut Task {
+    pub fn task(&mut self, id: TaskId) -> &mut Task {
         self.touched.insert(id);
         self.tasks.get_mut(&id).expect("the model knows every task that it stored")
     }
@@ -304,6 +382,7 @@ impl Model {
         task.error = error;
         task.cancel_requested = false;
         self.keys.retain(|_, held| held.task != id || held.expires.is_some());
+        self.tell_family(id, self.tasks[&id].parent, state);
         let task = &self.tasks[&id];
         let failed_in = task.lane_name().filter(|_| state == State::Failed);
         if let Some(lane) = failed_in.and_then(|name| self.lanes.get_mut(&name)) {

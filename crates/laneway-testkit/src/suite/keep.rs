@@ -233,7 +233,7 @@ pub async fn a_changed_setting_of_a_queue_is_recorded_once(store: &TestStore) {
     let json = |json: &Option<Json>| json.as_ref().map(|json| json.decode::<serde_json::Value>().unwrap());
     let shown = |statistics| {
         serde_json::json!({
-            "keep_completed_days": 3, "keep_failed_days": 4, "keep_cancelled_days": null, "statistics": statistics
+            "keep_completed_days": 3, "keep_failed_days": 4, "keep_cancelled_days": null, "statistics": statistics, "serial": 0
         })
     };
     assert_eq!((json(&first.before), json(&first.after)), (None, Some(shown(true))));

@@ -11,7 +11,9 @@ pub mod act;
 pub mod cancel;
 pub mod claim;
 pub mod enqueue;
+pub mod families;
 pub mod filters;
+pub mod follow_ups;
 pub mod hints;
 pub mod keep;
 pub mod lane_lists;
@@ -22,6 +24,7 @@ pub mod look;
 pub mod progress;
 pub mod refusals;
 pub mod schedules;
+pub mod serial;
 pub mod settle;
 pub mod tokens;
 pub mod unique;
@@ -406,6 +409,73 @@ macro_rules! store_suite {
                 bulks_are_listed_newest_first_in_pages,
                 actions_that_are_not_valid_are_refused,
             }
+            families {
+                children_are_stored_with_the_settle_and_their_parent_waits,
+                a_parent_completes_with_its_result_when_its_last_child_has,
+                a_parent_fails_after_all_its_children_when_one_has_failed,
+                a_child_fails_only_when_its_attempts_are_spent,
+                the_first_three_errors_are_kept_and_cut,
+                a_settle_that_does_not_count_spawns_nothing,
+                an_attempt_that_has_not_completed_spawns_nothing,
+                a_request_to_cancel_meets_an_attempt_that_spawns,
+                siblings_are_counted_before_the_end_of_the_child_that_adds_them,
+                failures_can_be_ignored,
+                a_family_that_fails_fast_stops_what_is_open,
+                a_sibling_that_comes_to_a_family_that_is_stopped_is_cancelled,
+                a_child_may_have_children,
+                a_family_that_would_be_too_deep_fails_its_parent,
+                what_is_refused_about_a_child_fails_its_parent_and_stores_nothing,
+                a_parent_in_a_lane_keeps_its_turn_while_it_waits,
+                lanes_of_children_are_lanes_of_their_own,
+                a_child_in_a_lane_gives_its_turn_up_while_it_waits,
+                a_lane_that_halts_on_failure_is_halted_by_a_failed_family,
+                a_parent_takes_its_next_step_when_its_children_have_ended_well,
+                a_step_may_spawn_again_and_its_children_are_the_latest,
+                a_family_that_ended_badly_has_no_next_step,
+                a_step_that_fails_is_tried_again,
+                cancelling_a_parent_reaches_all_open_descendants,
+                a_parent_of_which_no_child_runs_is_cancelled_at_once,
+                a_child_that_is_cancelled_or_deleted_counts_as_failed,
+                a_waiting_task_is_not_snoozed_deleted_or_moved,
+                a_retried_parent_starts_over_with_a_new_family,
+                the_failed_children_of_a_parent_can_be_retried,
+                children_that_failed_because_of_theirs_are_retried_in_the_same_way,
+                a_task_without_failed_children_has_none_to_retry,
+                a_child_that_is_retried_alone_is_open_again_for_its_parent,
+                the_children_of_dead_workers_come_back_and_poison_counts_as_failed,
+                children_are_read_page_by_page_with_results_and_errors,
+                waiting_tasks_are_counted_listed_and_explained,
+                a_filter_by_lane_finds_children_in_theirs,
+                the_key_of_a_parent_is_held_until_its_family_has_ended,
+                a_family_of_thousands_ends_once,
+                two_workers_end_a_family_together,
+                a_tree_shows_what_is_open_or_failed_and_counts_the_rest,
+                the_life_of_a_family_is_told_to_watchers,
+                settling_with_nothing_spawned_is_an_ordinary_end,
+            }
+            follow_ups {
+                a_follow_up_waits_until_its_spawner_has_ended,
+                a_follow_up_of_a_task_without_children_is_runnable_at_once,
+                when_the_spawner_fails_those_are_dropped_that_were_not_kept,
+                a_failed_attempt_leaves_only_what_is_kept,
+                when_the_spawner_is_cancelled_so_is_what_follows,
+                the_delay_of_a_follow_up_counts_from_the_end,
+                a_follow_up_whose_key_is_held_is_not_stored,
+                a_follow_up_waits_for_the_last_step,
+                a_follow_up_that_waits_can_be_cancelled_deleted_and_moved_but_not_snoozed,
+                follow_ups_without_a_due_time_come_last_in_their_list,
+                a_deleted_or_cancelled_step_takes_its_follow_ups_with_it,
+            }
+            serial {
+                top_level_tasks_run_one_at_a_time_in_order,
+                nothing_else_starts_while_a_task_waits_for_its_children_or_is_in_back_off,
+                a_dead_worker_leaves_a_serial_queue_in_order,
+                follow_ups_run_after_it_in_order_of_priority,
+                children_of_children_are_refused_in_a_serial_queue,
+                lanes_are_refused_in_a_serial_queue,
+                a_queue_with_open_tasks_is_not_made_serial,
+                a_full_serial_queue_says_who_is_waiting,
+            }
             keep {
                 counts_are_the_same_before_and_after_house_keeping,
                 the_tasks_of_a_queue_are_counted_by_kind_and_state,
@@ -526,7 +596,9 @@ mod tests {
             include_str!("cancel.rs"),
             include_str!("claim.rs"),
             include_str!("enqueue.rs"),
+            include_str!("families.rs"),
             include_str!("filters.rs"),
+            include_str!("follow_ups.rs"),
             include_str!("hints.rs"),
             include_str!("keep.rs"),
             include_str!("lanes.rs"),
@@ -535,6 +607,7 @@ mod tests {
             include_str!("look.rs"),
             include_str!("refusals.rs"),
             include_str!("schedules.rs"),
+            include_str!("serial.rs"),
             include_str!("settle.rs"),
             include_str!("tokens.rs"),
             include_str!("watch.rs"),

@@ -37,7 +37,7 @@ pub async fn a_payload_over_one_mebibyte(store: &TestStore) {
 }
 
 pub async fn a_payload_over_the_limit_that_was_configured(store: &TestStore) {
-    let small = store.with_limits(Limits { payload_bytes_max: 10, bulk_max: 2 }).await;
+    let small = store.with_limits(Limits { payload_bytes_max: 10, bulk_max: 2, ..Default::default() }).await;
     small.enqueue(a_task().payload("[1,2,3,45]").into()).await.unwrap();
 
     let refused = refusal(small.enqueue(a_task().payload("[1,2,3,456]").into()).await);

@@ -1,0 +1,463 @@
+//! Families on PostgreSQL: races that are driven step by step, and handlers in the database.
+//!
+//! Transactions are left open at the moment that matters, while others do what they would do then. No parent may end early, twice
+//! or never; what one step could not reach, one sweep does.
+
+mod support;
+
+use laneway_core::{
+    Action, Actor, ActorName, Cancel, Claimed, FamilyPolicy, FollowUp, FollowUpOnFailure, Kinds, NewTask,
+    Outcome, QueueName, QueueSettings, Serial, Spawned, State, Store, TaskId, Verdict,
+};
+use laneway_testkit::store::{ATask, a_task, soon, tasks_like};
+use laneway_testkit::worker::{TestWorker, failed, ids};
+use support::{Fixture, fixture, whole_message};
+use tokio_postgres::Client;
+
+/// A worker's step as plain SQL, so that it can be left uncommitted: settles one task, which may add a sibling or spawn children.
+const STEP: &str = "
+create function public.step(
+    p_session uuid, p_number bigint, p_lease bigint, p_token uuid, p_task bigint, p_children int, p_siblings int
+) returns text language sql volatile as $$
+    select a.verdicts[1]
+    from laneway.advance(
+        p_session, p_number, false, array[p_lease], array[p_token], array[p_task], array['completed'], array[0],
+        array[null]::text[], array[null]::text[], '{}', '{}', '{}', '{}', '{}', null,
+        row(array['wait_all'], array[p_children], array[p_siblings], 8, null,
+            array_fill(1, array[p_children + p_siblings]),
+            array_fill('child'::text, array[p_children]) || array_fill('sibling'::text, array[p_siblings]),
+            array_fill('child'::text, array[p_children + p_siblings]), array_fill('{}'::text, array[p_children + p_siblings]),
+            array_fill('default'::text, array[p_children + p_siblings]), array_fill(0, array[p_children + p_siblings]),
+            array_fill(25, array[p_children + p_siblings]), null, null, null, null, null, null)::laneway.spawn
+    ) a
+    where a.verdicts is not null
+$$;";
+
+async fn scene() -> Fixture {
+    let fixture = fixture().await;
+    fixture.connect().await.batch_execute(STEP).await.unwrap();
+    fixture
+}
+
+/// A connection with an open transaction.
+async fn begin(fixture: &Fixture) -> Client {
+    let client = fixture.connect().await;
+    client.batch_execute("begin").await.unwrap();
+    client
+}
+
+/// Settles a task as completed in an open transaction.
+async fn settle(
+    client: &Client,
+    worker: &TestWorker,
+    claimed: &Claimed,
+    children: i32,
+    siblings: i32,
+) -> String {
+    let number = worker.advance_number() as i64 + 1;
+    let (lease, token, task) = (claimed.lease.id.0, claimed.lease.token.0, claimed.task.id.0);
+    let call = "select public.step($1, $2, $3, $4, $5, $6, $7)";
+    let session = worker.session().0;
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+        [&session, &number, &lease, &token, &task, &children, &siblings];
+    soon("a step waits for nobody", client.query_one(call, &parameters)).await.unwrap().get(0)
+}
+
+async fn run(client: &Client, sql: &str) {
+    soon("a statement", client.batch_execute(sql)).await.unwrap();
+}
+
+fn children(tasks: Vec<ATask>) -> Spawned {
+    Spawned { children: tasks.into_iter().map(NewTask::from).collect(), ..Default::default() }
+}
+
+/// A waiting parent, and its children, each claimed by a worker of its own.
+async fn family<const N: usize>(
+    fixture: &Fixture,
+    policy: FamilyPolicy,
+) -> (TaskId, [(TestWorker, Claimed); N]) {
+    let mut worker = fixture.worker().await;
+    let parent = fixture.given(a_task()).await;
+    let claimed = worker.claim_one().await;
+    let spawned = Spawned { policy, ..children(tasks_like(a_task(), N)) };
+    let settle = claimed.settle(Outcome::completed()).spawning(spawned);
+    assert_eq!(worker.settle_all(vec![settle]).await, [Verdict::Waiting]);
+    let mut claims = vec![];
+    for _ in 0..N {
+        let mut worker = fixture.worker().await;
+        let claimed = worker.claim_one().await;
+        claims.push((worker, claimed));
+    }
+    (parent, claims.try_into().unwrap_or_else(|_| unreachable!("there are as many")))
+}
+
+async fn is_claimable(fixture: &Fixture) -> bool {
+    fixture.store.is_claimable(&[QueueName::default()], &Kinds::All).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_last_two_children_end_together() {
+    let scene = scene().await;
+    let (parent, [(one, first), (two, second)]) = family(&scene, FamilyPolicy::WaitAll).await;
+
+    // Both have settled before either commits: the second finds the parent locked, and leaves its tally.
+    let (left, right) = (begin(&scene).await, begin(&scene).await);
+    settle(&left, &one, &first, 0, 0).await;
+    settle(&right, &two, &second, 0, 0).await;
+    run(&right, "commit").await;
+    run(&left, "commit").await;
+
+    assert_eq!(scene.state(parent).await, Some(State::Waiting));
+    assert!(is_claimable(&scene).await, "nobody may sleep while there is something to count");
+    scene.worker().await.claim(1).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn one_sweep_ends_a_parent_whose_tallies_were_left() {
+    let scene = scene().await;
+    let (parent, [(one, first), (two, second)]) = family(&scene, FamilyPolicy::WaitAll).await;
+    let (left, right) = (begin(&scene).await, begin(&scene).await);
+    settle(&left, &one, &first, 0, 0).await;
+    settle(&right, &two, &second, 0, 0).await;
+    run(&left, "commit").await;
+    run(&right, "commit").await;
+
+    scene.store.sweep().await.unwrap();
+
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_sibling_is_added_while_the_last_other_child_ends() {
+    let scene = scene().await;
+    let (parent, [(one, first), (mut two, second)]) = family(&scene, FamilyPolicy::WaitAll).await;
+
+    let adding = begin(&scene).await;
+    settle(&adding, &one, &first, 0, 1).await;
+    two.complete(&[second]).await; // the only child that anybody else can see
+    assert_eq!(scene.state(parent).await, Some(State::Waiting));
+    run(&adding, "commit").await;
+    scene.store.sweep().await.unwrap();
+
+    assert_eq!(scene.state(parent).await, Some(State::Waiting), "the sibling is open");
+    let sibling = two.claim(1).await;
+    two.complete(&sibling).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    assert_eq!(scene.store.family(parent).await.unwrap().unwrap().total, 3);
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_fan_out_that_was_not_committed_has_not_happened() {
+    let scene = scene().await;
+    let mut worker = scene.worker().await;
+    let parent = scene.given(a_task()).await;
+    let claimed = worker.claim_one().await;
+
+    let dying = begin(&scene).await;
+    assert_eq!(settle(&dying, &worker, &claimed, 100, 0).await, "waiting");
+    drop(dying);
+    scene.silence(&worker).await;
+    soon("the lease comes back", async { while scene.store.sweep().await.unwrap().given_back == 0 {} }).await;
+
+    let mut other = scene.worker().await;
+    let claimed = other.claim_one().await;
+    assert_eq!((claimed.task.id, claimed.task.crashes), (parent, 1));
+    let settle = claimed.settle(Outcome::completed()).spawning(children(tasks_like(a_task(), 2)));
+    assert_eq!(other.settle_all(vec![settle]).await, [Verdict::Waiting]);
+    assert_eq!(scene.total().await, 3, "nothing is spawned twice");
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_fan_in_that_was_not_committed_is_made_good() {
+    let scene = scene().await;
+    let (parent, [(one, first)]) = family(&scene, FamilyPolicy::WaitAll).await;
+
+    let dying = begin(&scene).await;
+    settle(&dying, &one, &first, 0, 0).await; // has ended the parent, but for the commit
+    drop(dying);
+    soon("the parent is free again", async {
+        while scene.value::<i64>("select count(*) from pg_locks where locktype = 'transactionid'").await > 0 {
+        }
+    })
+    .await;
+
+    assert_eq!(scene.state(parent).await, Some(State::Waiting));
+    let mut one = one;
+    one.complete(&[first]).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_cancel_meets_the_end_of_the_last_child() {
+    let scene = scene().await;
+    let (parent, [(one, first)]) = family(&scene, FamilyPolicy::WaitAll).await;
+
+    // The child was first: the parent has completed when the cancel gets hold of it.
+    let ending = begin(&scene).await;
+    settle(&ending, &one, &first, 0, 0).await;
+    let store = scene.store.clone();
+    let cancelling = tokio::spawn(async move { store.cancel(parent).await.unwrap() });
+    let waits = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')";
+    soon("the cancel waits", async { while !scene.value::<bool>(waits).await {} }).await;
+    run(&ending, "commit").await;
+    assert_eq!(soon("the cancel", cancelling).await.unwrap(), Cancel::Ended(State::Completed));
+
+    // The cancel was first: the child's end counts, and the parent ends as cancelled.
+    let (parent, [(mut one, first)]) = family(&scene, FamilyPolicy::WaitAll).await;
+    let cancelling = begin(&scene).await;
+    cancelling.execute("select laneway.cancel($1)", &[&parent.0]).await.unwrap();
+    run(&cancelling, "commit").await;
+    assert_eq!(one.orders(std::slice::from_ref(&first)).await.cancel, [first.task.id]);
+    one.complete(&[first]).await;
+    assert_eq!(scene.state(parent).await, Some(State::Cancelled));
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn what_a_failing_family_could_not_reach_is_told_by_the_next_sweep() {
+    let scene = scene().await;
+    let (parent, [(mut one, first), (mut two, second)]) = family(&scene, FamilyPolicy::FailFast).await;
+    let held = begin(&scene).await;
+    held.execute("select from laneway.lease where id = $1 for update", &[&second.lease.id.0]).await.unwrap();
+
+    soon("nobody waits for a lease of others", one.settle(&first, failed())).await;
+    assert!(two.orders(std::slice::from_ref(&second)).await.cancel.is_empty());
+    run(&held, "rollback").await;
+    scene.store.sweep().await.unwrap();
+
+    assert_eq!(two.orders(std::slice::from_ref(&second)).await.cancel, [second.task.id]);
+    two.settle(&second, Outcome::Cancelled { reason: None }).await;
+    assert_eq!(scene.state(parent).await, Some(State::Failed));
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_follow_up_that_somebody_holds_is_let_go_by_the_next_sweep() {
+    let scene = scene().await;
+    let mut worker = scene.worker().await;
+    let parent = scene.given(a_task()).await;
+    let claimed = worker.claim_one().await;
+    let follow_up = FollowUp { task: a_task().kind("after").into(), on_failure: FollowUpOnFailure::Drop };
+    let spawned = Spawned { follow_ups: vec![follow_up], ..children(vec![a_task()]) };
+    worker.settle_all(vec![claimed.settle(Outcome::completed()).spawning(spawned)]).await;
+    let child = worker.claim(1).await;
+
+    let operator = begin(&scene).await;
+    run(&operator, "select from laneway.later for update").await;
+    soon("nobody waits for an operator", worker.complete(&child)).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    assert!(worker.claim(1).await.is_empty());
+    run(&operator, "rollback").await;
+    scene.store.sweep().await.unwrap();
+
+    assert_eq!(worker.claim_one().await.task.kind.as_str(), "after");
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_just_being_taken_puts_a_settle_off() {
+    let scene = scene().await;
+    let mut worker = scene.worker().await;
+    scene.given(a_task()).await;
+    let claimed = worker.claim_one().await;
+    let follow_up =
+        FollowUp { task: a_task().kind("flush").unique("k").into(), on_failure: FollowUpOnFailure::Drop };
+    let spawned = Spawned { follow_ups: vec![follow_up], ..Default::default() };
+    let settle = claimed.settle(Outcome::completed()).spawning(spawned);
+
+    let taking = begin(&scene).await;
+    run(&taking, "select laneway.enqueue('flush', unique_key => 'k')").await;
+    let mut advance = laneway_core::Advance::new(worker.session(), 10);
+    advance.settles = vec![settle.clone()];
+    let busy = soon("two seconds at most", scene.store.advance(advance)).await.unwrap_err();
+    assert!(busy.is_transient(), "{busy}");
+    run(&taking, "commit").await;
+
+    assert_eq!(worker.settle_all(vec![settle]).await, [Verdict::Completed]);
+    assert_eq!(scene.total().await, 2, "the holder stays alone");
+    scene.check().await;
+}
+
+// Handlers in the database.
+
+const HANDLERS: &str = "
+create schema app;
+create table app.effect (task bigint, what text);
+create procedure app.derive(task bigint, payload jsonb) language plpgsql as $$
+begin
+    for batch in 1 .. (payload->>'batches')::int loop
+        perform laneway.spawn('derive.batch', json_build_object('batch', batch), parent_id => task);
+    end loop;
+    perform laneway.follow_up('flush', unique_key => 'flush');
+    insert into app.effect values (task, 'derive');
+end $$;
+create function app.batch(task bigint, payload json) returns jsonb language plpgsql as $$
+begin
+    insert into app.effect values (task, 'batch');
+    if payload->>'batch' = '2' then
+        perform laneway.spawn('derive.batch', '{\"batch\": 99}', parent_id => (select parent_id from laneway.get_task(task)));
+    elsif payload->>'batch' = '13' then
+        raise exception 'no luck with %', payload->>'batch';
+    end if;
+    return jsonb_build_object('batch', payload->'batch', 'siblings_failed', laneway.has_failed_siblings(task));
+end $$;
+create function app.flush(task bigint, payload jsonb) returns void language sql as $$ insert into app.effect values (task, 'flush') $$;
+select laneway.register_handler('derive', 'app.derive(bigint, jsonb)'),
+    laneway.register_handler('derive.batch', 'app.batch(bigint, json)'),
+    laneway.register_handler('flush', 'app.flush(bigint, jsonb)');";
+
+async fn with_handlers() -> (Fixture, Client) {
+    let scene = scene().await;
+    let client = scene.connect().await;
+    client.batch_execute(HANDLERS).await.unwrap();
+    (scene, client)
+}
+
+async fn process(client: &Client, queue: &str) {
+    run(client, &format!("call laneway.process_tasks(queue => '{queue}')")).await;
+}
+
+async fn states(client: &Client, kind: &str) -> Vec<String> {
+    let text =
+        "select v.state from generate_series(1, 50) i, laneway.get_task(i) v where v.kind = $1 order by v.id";
+    client.query(text, &[&kind]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn a_pipeline_runs_round_by_round_and_can_be_rolled_back() {
+    let (scene, client) = with_handlers().await;
+    let serial = QueueSettings { serial: Some(Serial::Children(4)), ..Default::default() };
+    scene.store.set_queue(&QueueName::new("analytics").unwrap(), serial).await.unwrap();
+
+    run(&client, "begin").await;
+    run(&client, "select laneway.enqueue('derive', '{\"batches\": 6}', queue => 'analytics')").await;
+    process(&client, "analytics").await;
+    assert_eq!(states(&client, "derive").await, ["waiting"]);
+    assert_eq!(states(&client, "derive.batch").await, ["pending"; 6]);
+    process(&client, "analytics").await;
+    let mut batches = states(&client, "derive.batch").await;
+    batches.sort();
+    assert_eq!(
+        batches,
+        [["completed"; 4].as_slice(), &["pending"; 3]].concat(),
+        "four at a time, one more was added"
+    );
+    process(&client, "analytics").await;
+    assert_eq!(states(&client, "derive").await, ["completed"]);
+    assert_eq!(states(&client, "flush").await, ["pending"]);
+    process(&client, "analytics").await;
+    assert_eq!(states(&client, "flush").await, ["completed"]);
+    let effects: i64 = client.query_one("select count(*) from app.effect", &[]).await.unwrap().get(0);
+    assert_eq!(effects, 9);
+    run(&client, "rollback").await;
+
+    assert_eq!(scene.total().await, 0);
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn an_error_undoes_what_the_handler_did_and_is_tried_again() {
+    let (scene, client) = with_handlers().await;
+    run(
+        &client,
+        "select laneway.enqueue('derive.batch', '{\"batch\": 13}', max_attempts => 2, retry => '{\"list\": {\"delays_ms\": [0]}}')",
+    )
+    .await;
+
+    process(&client, "default").await;
+    let task = TaskId(client.query_one("select id from laneway.later", &[]).await.unwrap().get(0));
+    let view = scene.store.get(task).await.unwrap().unwrap();
+    assert_eq!((view.attempt, view.error.as_deref()), (1, Some("no luck with 13")));
+    process(&client, "default").await;
+
+    assert_eq!(scene.state(task).await, Some(State::Failed));
+    assert_eq!(scene.value::<i64>("select count(*) from app.effect").await, 0);
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_worker_runs_a_handler_in_the_transaction_of_its_settle() {
+    let (scene, client) = with_handlers().await;
+    run(&client, "select laneway.enqueue('derive', '{\"batches\": 2}')").await;
+    let mut worker = scene.worker().await;
+    let claimed = worker.claim_one().await;
+
+    let verdict = scene.store.run_handler(worker.session(), &claimed).await.unwrap();
+
+    assert_eq!(verdict, Verdict::Waiting);
+    let again = scene.store.run_handler(worker.session(), &claimed).await.unwrap_err();
+    assert_eq!(again.to_string(), format!("task {} is not leased by this worker any more", claimed.task.id));
+    assert_eq!(scene.value::<i64>("select count(*) from app.effect").await, 1);
+    let kinds: Vec<_> = scene.store.handler_kinds().await.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(kinds, ["derive", "derive.batch", "flush"]);
+    assert_eq!(ids(&worker.claim(10).await).len(), 2);
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_refused_with_a_remedy() {
+    let (scene, client) = with_handlers().await;
+    run(&client, "create function app.misfit(text) returns void language sql as ''").await;
+    for (statement, message) in [
+        (
+            "select laneway.register_handler('x', 'app.missing(bigint, jsonb)')",
+            "handler `app.missing(bigint, jsonb)` does not exist",
+        ),
+        (
+            "select laneway.register_handler('x', 'app.misfit(text)')",
+            "handler `app.misfit(pg_catalog.text)` does not fit",
+        ),
+        ("select laneway.spawn('x')", "no handler is running in this transaction"),
+        ("select laneway.follow_up('x')", "no handler is running in this transaction"),
+        ("call laneway.process_tasks(max => 0)", "max is 0; allowed is 1 to 10000"),
+    ] {
+        let refused = client.batch_execute(statement).await.unwrap_err();
+        assert!(whole_message(&refused).contains(message), "{statement}: {}", whole_message(&refused));
+    }
+    assert!(
+        client.query_one("select laneway.unregister_handler('flush')", &[]).await.unwrap().get::<_, bool>(0)
+    );
+    assert!(
+        !client.query_one("select laneway.unregister_handler('flush')", &[]).await.unwrap().get::<_, bool>(0)
+    );
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_family_that_was_made_in_sql_can_be_retried_in_sql() {
+    let (scene, client) = with_handlers().await;
+    run(
+        &client,
+        "create or replace function app.batch(task bigint, payload json) returns jsonb language plpgsql as $$
+        begin
+            if not exists (select from app.effect where what = 'repaired') then raise 'broken'; end if;
+            return null;
+        end $$",
+    )
+    .await;
+    run(&client, "insert into laneway.queue (name) values ('default') on conflict do nothing").await;
+    run(&client, "select laneway.enqueue('derive', '{\"batches\": 1}')").await;
+    process(&client, "default").await;
+    let parent = TaskId(scene.value("select id from laneway.waiting").await);
+    scene.store.act(&ann(), Action::Cancel, &[TaskId(parent.0 + 1)]).await.unwrap();
+    assert_eq!(scene.state(parent).await, Some(State::Failed));
+
+    run(&client, "insert into app.effect values (0, 'repaired')").await;
+    scene.store.act(&ann(), Action::RetryChildren, &[parent]).await.unwrap();
+    process(&client, "default").await;
+    assert_eq!(scene.state(parent).await, Some(State::Waiting));
+    process(&client, "default").await;
+
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    scene.check().await;
+}
+
+fn ann() -> Actor {
+    Actor::new(ActorName::new("ann").unwrap())
+}
