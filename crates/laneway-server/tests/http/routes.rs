@@ -164,6 +164,12 @@ async fn schedules_are_put_paused_run_and_removed(store: &TestStore) {
     );
     server.call("DELETE", path, "").await.expect(200);
     assert_eq!(server.get(path).await.problem().0, 404);
+    let entries = server.get("/api/v1/audit").await.expect(200)["entries"].clone();
+    let entries = entries.as_array().unwrap();
+    let actions: Vec<_> = entries.iter().rev().map(|row| row["action"].as_str().unwrap()).collect();
+    let expected = ["put_schedule", "run_schedule", "pause_schedule", "resume_schedule", "remove_schedule"];
+    assert_eq!(actions, expected);
+    assert!(entries.iter().all(|row| row["actor"]["who"] == "http"), "{entries:?}");
     let preview = server.get("/api/v1/schedule-preview?every_ms=60000&n=2").await.expect(200);
     assert_eq!(preview["fires"].as_array().unwrap().len(), 2);
 }
