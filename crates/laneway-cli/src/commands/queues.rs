@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use laneway_core::{
-    Counts, Keep, KindCounts, Pausable, QueueName, QueueSettings, QueueView, State, Store, parse_span,
+    Counts, Keep, KindCounts, Pausable, QueueName, QueueSettings, QueueView, Serial, State, Store, parse_span,
 };
 use serde::Serialize;
 
@@ -51,6 +51,9 @@ pub struct Set {
     /// How long cancelled tasks are kept
     #[arg(long, value_name = "DAYS")]
     pub keep_cancelled: Option<String>,
+    /// Run its top-level tasks one at a time, and so many of their children at once; `off` ends that
+    #[arg(long, value_name = "CHILDREN", num_args = 0..=1, default_missing_value = "4")]
+    pub serial: Option<String>,
     /// Whether statistics per minute are gathered
     #[arg(long, value_name = "BOOL")]
     pub statistics: Option<bool>,
@@ -148,6 +151,7 @@ async fn show(store: &dyn Store, name: &str, context: &Context) -> Outcome {
         ("keeps completed", kept(keep_completed, State::Completed)),
         ("keeps failed", kept(keep_failed, State::Failed)),
         ("keeps cancelled", kept(keep_cancelled, State::Cancelled)),
+        ("serial", serial_shown(row.queue.serial)),
         ("statistics", if row.queue.statistics { "on" } else { "off" }.into()),
     ];
     fields
@@ -158,6 +162,13 @@ async fn show(store: &dyn Store, name: &str, context: &Context) -> Outcome {
         context.out.list("kinds", &store.counts_by_kind(&name).await?, KIND_COLUMNS, None)?;
     }
     Ok(Exit::Done)
+}
+
+fn serial_shown(serial: Serial) -> String {
+    match serial {
+        Serial::Off => String::new(),
+        Serial::Children(at_once) => format!("one task at a time, {at_once} of its children at once"),
+    }
 }
 
 /// What a change to something named did.
@@ -198,11 +209,11 @@ impl Set {
                 .map(|text| keep("keep-cancelled", text))
                 .transpose()?,
             statistics: self.statistics,
-            ..QueueSettings::default()
+            serial: self.serial.as_deref().map(serial).transpose()?,
         };
         if settings == QueueSettings::default() {
             return Err(Problem::usage(
-                "there is nothing to set; say --keep-completed, --keep-failed, --keep-cancelled or --statistics",
+                "there is nothing to set; say --keep-completed, --keep-failed, --keep-cancelled, --serial or --statistics",
             ));
         }
         let name = QueueName::new(&self.name)?;
@@ -229,4 +240,14 @@ fn keep(field: &str, text: &str) -> Result<Keep, Problem> {
             ))
         }),
     }
+}
+
+/// Whether tasks run one at a time: how many children at once, or `off`.
+fn serial(text: &str) -> Result<Serial, Problem> {
+    if text == "off" {
+        return Ok(Serial::Off);
+    }
+    text.parse().map(Serial::Children).map_err(|_| {
+        Problem::usage(format!("serial `{}` is none; a number of children, or off", text.escape_debug()))
+    })
 }

@@ -34,6 +34,7 @@ fn every_command_has_help() {
         "tasks ls",
         "tasks show",
         "tasks why",
+        "tasks tree",
         "tasks wait",
         "tasks retry",
         "tasks cancel",

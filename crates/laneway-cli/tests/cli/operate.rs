@@ -104,3 +104,18 @@ fn a_token_is_shown_once() {
     assert_eq!(session.out("laneway token revoke 1"), "token 1 is refused within seconds\n");
     assert_eq!(session.out("laneway token ls -o id"), "");
 }
+
+#[test]
+fn a_queue_can_be_made_serial() {
+    let session = Session::new();
+    session.out("laneway enqueue echo --queue other");
+
+    session.out("laneway queues set orders --serial 2");
+
+    assert_matches(
+        "…\nserial … one task at a time, 2 of its children at once\n…",
+        &session.out("laneway queues show orders"),
+    );
+    assert_matches("echo 1  pending  0s ago", &session.out("laneway tasks tree 1"));
+    assert_eq!(session.run("laneway queues set orders --serial many").code, 2);
+}

@@ -24,10 +24,14 @@ pub struct Seen {
     pub running: u64,
     pub out_of_order: u64,
     pub over_limit: u64,
+    /// Follow-ups that ran before all children of their family had ended.
+    pub too_early: u64,
     /// How long first attempts of tasks that could run at once had waited.
     pub waits: Vec<Duration>,
     pub runs: Vec<Duration>,
     lanes: HashMap<String, SeenLane>,
+    /// Parts that have ended, by batch.
+    parts: HashMap<u32, u32>,
 }
 
 #[derive(Clone, Default)]
@@ -71,6 +75,17 @@ impl Checks {
         Running { checks: self, lane, started: Instant::now(), failed: false.into() }
     }
 
+    /// A child of a family has done its work.
+    pub fn part_ends(&self, batch: u32) {
+        *self.lock().parts.entry(batch).or_default() += 1;
+    }
+
+    /// What follows a family of so many children begins.
+    pub fn joins(&self, batch: u32, parts: u32) {
+        let mut seen = self.lock();
+        seen.too_early += u64::from(seen.parts.get(&batch) != Some(&parts));
+    }
+
     /// Tasks that have ended.
     pub fn ended(&self) -> u64 {
         self.lock().ended
@@ -84,7 +99,7 @@ impl Checks {
     /// What is shown while it runs: attempts that failed, that run, and violations.
     pub fn now(&self) -> (u64, u64, u64, u64) {
         let seen = self.lock();
-        (seen.ended, seen.running, seen.failed, seen.out_of_order + seen.over_limit)
+        (seen.ended, seen.running, seen.failed, seen.out_of_order + seen.over_limit + seen.too_early)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {

@@ -7,7 +7,7 @@ use laneway::{Attempt, Failure, Payload, State, WorkerBuilder};
 use serde::{Deserialize, Serialize};
 
 use super::checks::{Checks, Lane};
-use super::load::PAGES_AT_ONCE;
+use super::load::{PAGES_AT_ONCE, PARTS};
 
 macro_rules! payload {
     ($(#[$doc:meta])* $name:ident, $kind:literal, { $($field:ident: $type:ty),* }) => {
@@ -46,6 +46,19 @@ payload!(
     Tick, "demo.tick", {}
 );
 
+payload!(
+    /// A task that has children: it has ended when they have.
+    Batch, "demo.batch", { batch: u32 }
+);
+payload!(
+    /// A child of a batch.
+    Part, "demo.part", { batch: u32 }
+);
+payload!(
+    /// What follows a batch, once all of its parts have ended.
+    Joined, "demo.joined", { batch: u32 }
+);
+
 impl Step {
     pub fn lane(&self) -> String {
         format!("workflow:{}", self.workflow)
@@ -62,7 +75,16 @@ type Watched = State<Arc<Checks>>;
 
 /// A builder with all of the demo's handlers.
 pub fn all(builder: WorkerBuilder) -> WorkerBuilder {
-    builder.handle(free).handle(step).handle(page).handle(flaky).handle(later).handle(tick)
+    builder
+        .handle(free)
+        .handle(step)
+        .handle(page)
+        .handle(flaky)
+        .handle(later)
+        .handle(tick)
+        .handle(batch)
+        .handle(part)
+        .handle(joined)
 }
 
 async fn free(free: Free, attempt: Attempt, State(checks): Watched) -> Result<(), Failure> {
@@ -101,5 +123,27 @@ async fn later(_: Later, attempt: Attempt, State(checks): Watched) -> Result<(),
 
 async fn tick(_: Tick, attempt: Attempt, State(checks): Watched) -> Result<(), Failure> {
     let _running = checks.begin(&attempt, None);
+    Ok(())
+}
+
+async fn batch(batch: Batch, attempt: Attempt, State(checks): Watched) -> Result<(), Failure> {
+    let _running = checks.begin(&attempt, None);
+    let number = batch.batch;
+    for _ in 0..PARTS {
+        attempt.spawn(Part { batch: number })?;
+    }
+    attempt.follow_up(Joined { batch: number })
+}
+
+async fn part(part: Part, attempt: Attempt, State(checks): Watched) -> Result<(), Failure> {
+    let _running = checks.begin(&attempt, None);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    checks.part_ends(part.batch);
+    Ok(())
+}
+
+async fn joined(joined: Joined, attempt: Attempt, State(checks): Watched) -> Result<(), Failure> {
+    let _running = checks.begin(&attempt, None);
+    checks.joins(joined.batch, PARTS);
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use laneway::{Client, RetryPolicy, task};
 use laneway_core::{Json, Kind, NewTask, QueueName, Rule, Schedule, ScheduleName};
 
-use super::handlers::{Flaky, Free, Later, Page, Step, Tick};
+use super::handlers::{Batch, Flaky, Free, Later, Page, Step, Tick};
 use crate::problem::{Exit, Problem};
 use laneway::Payload;
 
@@ -22,6 +22,9 @@ pub const PAGES_AT_ONCE: u32 = 3;
 const FLAKY: u32 = 40;
 /// Tasks that start a second later.
 const LATER: u32 = 20;
+/// Families, each of so many children and a task that follows them.
+const BATCHES: u32 = 5;
+pub const PARTS: u32 = 10;
 /// Fires of the schedule that are waited for.
 pub const TICKS: u32 = 2;
 
@@ -40,8 +43,11 @@ pub async fn enqueue(client: &Client, queue: &QueueName, scale: u32) -> Result<u
         task(Flaky { fails: 2 }).queue(name).retry(retry).max_attempts(5)
     });
     let later = (0..LATER * scale).map(|_| task(Later {}).queue(name).delay(Duration::from_secs(1)));
+    let batches = (0..BATCHES * scale).map(|batch| task(Batch { batch }).queue(name));
     let mut stored = 0;
-    for drafts in [flaky.collect::<Vec<_>>(), later.collect(), free.collect(), pages.collect()] {
+    for drafts in
+        [flaky.collect::<Vec<_>>(), later.collect(), batches.collect(), free.collect(), pages.collect()]
+    {
         stored += client.enqueue_many(drafts).await.map_err(failed)?.len();
     }
     // One call per step of all workflows, as a program would: step 1 of each, then step 2 of each.
@@ -53,7 +59,8 @@ pub async fn enqueue(client: &Client, queue: &QueueName, scale: u32) -> Result<u
         });
         stored += client.enqueue_many(steps).await.map_err(failed)?.len();
     }
-    Ok(stored as u64 + u64::from(TICKS))
+    let spawned = BATCHES * scale * (PARTS + 1);
+    Ok(stored as u64 + u64::from(TICKS + spawned))
 }
 
 fn failed(error: laneway::EnqueueError) -> Problem {

@@ -64,6 +64,7 @@ pub struct Report {
     retries: u64,
     order_violations: u64,
     limit_violations: u64,
+    family_violations: u64,
     enqueued_per_s: u64,
     ended_per_s: u64,
     wait_ms: Quantiles,
@@ -109,6 +110,7 @@ impl Report {
             retries: seen.failed,
             order_violations: seen.out_of_order,
             limit_violations: seen.over_limit,
+            family_violations: seen.too_early,
             enqueued_per_s: per_second(tasks, enqueued_in),
             ended_per_s: per_second(seen.ended, took),
             wait_ms: Quantiles::of(seen.waits),
@@ -119,7 +121,11 @@ impl Report {
 
     /// True when nothing was lost and no rule was broken.
     pub fn is_right(&self) -> bool {
-        self.ended >= self.tasks && self.lost + self.order_violations + self.limit_violations == 0
+        self.ended >= self.tasks && self.lost + self.violations() == 0
+    }
+
+    fn violations(&self) -> u64 {
+        self.order_violations + self.limit_violations + self.family_violations
     }
 
     pub fn show(
@@ -142,6 +148,10 @@ impl Report {
             ("run", self.run_ms.shown()),
             ("order", format!("{} violations in ordered lanes", self.order_violations)),
             ("limits", format!("{} violations in limited lanes", self.limit_violations)),
+            (
+                "families",
+                format!("{} violations: follow-ups before all children had ended", self.family_violations),
+            ),
         ];
         context.out.one("demo", self, queue.as_str(), &fields)?;
         context.out.note(&next_steps(queue, is_temporary));

@@ -54,11 +54,6 @@ macro_rules! action {
 }
 
 action!(
-    /// Lets tasks start anew.
-    Retry,
-    Action::Retry
-);
-action!(
     /// Ends tasks.
     Cancel,
     Action::Cancel
@@ -68,6 +63,23 @@ action!(
     Delete,
     Action::Delete
 );
+
+/// Lets tasks start anew.
+#[derive(Args, Debug)]
+pub struct Retry {
+    /// Only their failed and cancelled children; the tasks wait for them again
+    #[arg(long)]
+    pub children: bool,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+impl Retry {
+    pub async fn run(&self, context: &Context) -> Outcome {
+        let action = if self.children { Action::RetryChildren } else { Action::Retry };
+        self.which.act(action, context).await
+    }
+}
 
 /// Puts tasks off.
 #[derive(Args, Debug)]
@@ -208,6 +220,7 @@ pub fn verb(action: Action) -> String {
     match action {
         Action::Snooze(span) => format!("snooze for {}:", text::span(span)),
         Action::SetPriority(priority) => format!("set priority {priority} for"),
+        Action::RetryChildren => "retry the failed children of".to_owned(),
         other => other.name().to_owned(),
     }
 }
@@ -229,6 +242,7 @@ fn done(action: Action) -> &'static str {
     match action {
         Action::Cancel => "cancelled",
         Action::Retry => "runs again",
+        Action::RetryChildren => "waits for its failed children again",
         Action::Snooze(_) => "snoozed",
         Action::Delete => "deleted",
         Action::SetPriority(_) => "has its new priority",

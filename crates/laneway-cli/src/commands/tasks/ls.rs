@@ -65,7 +65,7 @@ pub fn short(session: &str) -> String {
 }
 
 /// What matters most about a task's time in its state.
-fn when(task: &TaskView, now: Timestamp) -> String {
+pub fn when(task: &TaskView, now: Timestamp) -> String {
     let since =
         |then: Option<Timestamp>| then.map(|then| text::span(text::since(then, now))).unwrap_or_default();
     match task.state {

@@ -3,6 +3,7 @@
 mod act;
 mod ls;
 mod show;
+mod tree;
 mod wait;
 mod why;
 
@@ -21,6 +22,8 @@ pub enum Tasks {
     Show(show::Show),
     /// Why a task is not running
     Why(why::WhyNot),
+    /// A task with its children and theirs
+    Tree(tree::TreeOf),
     /// Wait until tasks have ended
     Wait(wait::Wait),
     /// Let tasks start anew that have failed or were cancelled
@@ -41,6 +44,7 @@ impl Tasks {
             Self::Ls(command) => command.run(context).await,
             Self::Show(command) => command.run(context).await,
             Self::Why(command) => command.run(context).await,
+            Self::Tree(command) => command.run(context).await,
             Self::Wait(command) => command.run(context).await,
             Self::Retry(command) => command.run(context).await,
             Self::Cancel(command) => command.run(context).await,

@@ -55,6 +55,13 @@ fn sentence(reason: &Reason, now: Timestamp) -> String {
             format!("its lane is at its limit of {limit}: {}", holders.join(", "))
         }
         Reason::Behind { ahead, more } => format!("{} ahead of it", text::count(*ahead, *more)),
+        Reason::Waiting { open, failed, children } => {
+            let failed = if *failed > 0 { format!(", {failed} have failed") } else { String::new() };
+            let first: Vec<_> =
+                children.iter().map(|child| format!("{} {}", child.task, child.state)).collect();
+            format!("{open} of its children are open{failed}: {}", first.join(", "))
+        }
+        Reason::After { task } => format!("it runs after task {task}, which has not ended"),
         Reason::NoWorker { serving } => no_worker(serving),
         Reason::NoFreeSlot => "no worker that could run it has a free slot".into(),
         Reason::Claimable => "nothing: the next claim takes it".into(),
