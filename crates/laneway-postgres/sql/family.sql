@@ -123,6 +123,7 @@ language plpgsql as $$
 declare
     v_stored boolean[];
     v_ids    bigint[];
+    v_owner  bigint;
 begin
     if exists (select from unnest(p_spawn.families, p_fates) u(family, fate) where u.family is not null and u.fate <> 'a') then
         v_stored := array(
@@ -146,14 +147,13 @@ begin
         end if;
     end if;
     -- A task has the children of its latest family, and those that run again of an earlier one.
-    delete from brood b
-    where b.parent_id = any (array(
-        select u.owner
-        from unnest(p_owners, p_spawn.children) u(owner, children)
-        where u.children > 0
-          and exists (select from brood o where o.parent_id = u.owner)
-          and not exists (select from open_children(u.owner))
-    ));
+    for v_owner in
+        select distinct b.parent_id
+        from brood b
+        where b.parent_id = any (array(select u.owner from unnest(p_owners, p_spawn.children) u(owner, children) where u.children > 0))
+    loop
+        delete from brood b where b.parent_id = v_owner and not exists (select from open_children(v_owner));
+    end loop;
     insert into brood (parent_id, first_id, last_id)
     select u.owner, min(u.id), max(u.id)
     from (
@@ -259,7 +259,7 @@ create or replace function release_after(p_tasks bigint[], p_states text[]) retu
 language plpgsql as $$
 declare
     v_now    timestamptz := clock();
-    v_locked bigint[] := array(select l.id from later l where l.after_id = any (p_tasks) order by l.id for update skip locked);
+    v_locked bigint[] := array(select l.id from later l where l.after_id is not null and l.after_id = any (p_tasks) order by l.after_id for update skip locked);
     v_start  later[];
     v_ends   ending[];
 begin
@@ -334,14 +334,20 @@ $$;
 -- The children of a task that have not ended.
 create or replace function open_children(p_parent bigint) returns table (id bigint, state text)
 language sql stable as $$
-    select t.id, 'pending' from brood b, task t
-    where b.parent_id = p_parent and t.id between b.first_id and b.last_id and t.parent_id = p_parent
+    select t.id, 'pending'
+    from brood b
+    cross join lateral (select t.id from task t where t.id between b.first_id and b.last_id and t.parent_id = p_parent order by t.id offset 0) t   -- a join, or another index, may read all of it
+    where b.parent_id = p_parent
     union
-    select l.id, 'later' from brood b, later l
-    where b.parent_id = p_parent and l.id between b.first_id and b.last_id and l.parent_id = p_parent
+    select l.id, 'later'
+    from brood b
+    cross join lateral (select l.id from later l where l.id between b.first_id and b.last_id and l.parent_id = p_parent order by l.id offset 0) l
+    where b.parent_id = p_parent
     union
-    select w.id, 'waiting' from brood b, waiting w
-    where b.parent_id = p_parent and w.id between b.first_id and b.last_id and w.parent_id = p_parent
+    select w.id, 'waiting'
+    from brood b
+    cross join lateral (select w.id from waiting w where w.id between b.first_id and b.last_id and w.parent_id = p_parent order by w.id offset 0) w
+    where b.parent_id = p_parent
     union
     select t.id, 'leased' from lease l, unnest(l.task_ids, l.parent_ids) t(id, parent_id)
     where l.parent_ids is not null
@@ -577,7 +583,7 @@ begin
       and t.parent_id = p_parent
       and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
     on conflict do nothing;
-    perform hint_orders(l.session) from (select distinct l.session from lease l where l.id = any (v_leases)) l;
+    perform hint_orders(l.session) from unnest(v_leases) u(id) cross join lateral (select l.session from lease l where l.id = u.id offset 0) l;
 
     for v_child in
         select w.id
@@ -643,7 +649,7 @@ begin
         select e.*
         from brood b
         cross join lateral (
-            select e.* from ended e where e.id between b.first_id and b.last_id and e.parent_id = p_parent and e.state in ('failed', 'cancelled')
+            select e.* from ended e where e.id between b.first_id and b.last_id and e.parent_id = p_parent and e.state in ('failed', 'cancelled') offset 0
         ) e
         where b.parent_id = p_parent
         order by e.id
