@@ -56,7 +56,9 @@ async fn compare_why(store: &TestStore, model: &Model, id: TaskId) -> Result<(),
     same("state", why.state, view.state)?;
     let first = why.reasons.first();
     let fits = match view.state {
+        State::Later if view.due_at.is_none() => matches!(first, Some(Reason::After { .. })),
         State::Later => matches!(first, Some(Reason::Due { .. } | Reason::BackOff { .. })),
+        State::Waiting => matches!(first, Some(Reason::Waiting { .. })) && why.reasons.len() == 1,
         State::Leased => matches!(first, Some(Reason::Running { .. })) && why.reasons.len() == 1,
         State::Pending => first.is_some(),
         _ => matches!(first, Some(Reason::Ended { state, .. }) if *state == view.state),
@@ -86,7 +88,7 @@ async fn compare_filters(store: &TestStore, model: &Model) -> Result<(), String>
         let found = find(store, &format!("queue:{queue} kind:{kind}")).await?;
         same(&format!("tasks of `{queue}` and `{kind}`"), found, expected)?;
     }
-    for wanted in [State::Leased, State::Completed, State::Failed, State::Cancelled] {
+    for wanted in [State::Leased, State::Waiting, State::Completed, State::Failed, State::Cancelled] {
         let expected =
             model.tasks.iter().filter(|(_, task)| state(task) == wanted).map(|(id, _)| *id).collect();
         same(&format!("tasks that are {wanted}"), find(store, &format!("state:{wanted}")).await?, expected)?;
@@ -97,7 +99,7 @@ async fn compare_filters(store: &TestStore, model: &Model) -> Result<(), String>
 async fn find(store: &TestStore, filter: &str) -> Result<BTreeSet<TaskId>, String> {
     let filter: Filter = filter.parse().map_err(|problem| format!("{problem}"))?;
     let mut found = BTreeSet::new();
-    for place in [List::Pending, List::Later, List::Leased, List::Ended] {
+    for place in [List::Pending, List::Later, List::Leased, List::Waiting, List::Ended] {
         let mut listing = Listing::of(place).filter(filter.clone()).limit(50);
         loop {
             let page = told(store.list(listing.clone()).await)?;
@@ -120,8 +122,10 @@ async fn compare_lane_list(store: &TestStore, model: &Model) -> Result<(), Strin
             if lane.is_some() {
                 same(&format!("lane `{key}` of `{name}` in the list"), found, lane.as_ref())?;
             }
+            // Lanes of children have the same keys, and are not listed.
             let waits = model.tasks.values().any(|task| {
-                task.queue.as_str() == name && task.lane.as_ref() == Some(key) && task.is_pending()
+                let is_here = task.queue.as_str() == name && task.lane.as_ref() == Some(key);
+                is_here && task.parent.is_none() && task.is_pending()
             });
             if waits && found.is_none() {
                 return Err(format!("lane `{key}` of `{name}` is not listed"));
