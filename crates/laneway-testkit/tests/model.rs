@@ -29,7 +29,7 @@ seeds! {
         seed_5: [5],
         seed_of_the_environment: seed_of_environment().into_iter(),
     }
-    postgres, 140 {
+    postgres, 70 {
         seeds_1_to_8: 1..=8,
         seeds_9_to_16: 9..=16,
         seeds_17_to_25: 17..=25,
