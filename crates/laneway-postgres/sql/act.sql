@@ -311,6 +311,9 @@ create or replace function act(
 )
 language plpgsql
 set search_path from current
+set plan_cache_mode = force_generic_plan   -- as in advance.sql
+set enable_seqscan = off
+set enable_bitmapscan = off
 set lock_timeout = '2s'
 as $$
 declare

@@ -26,7 +26,6 @@ create or replace function advance(
 language plpgsql
 set search_path from current
 set plan_cache_mode = force_generic_plan
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_sort = off

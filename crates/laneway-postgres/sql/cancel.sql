@@ -4,6 +4,9 @@
 create or replace function cancel(p_task bigint) returns text
 language plpgsql
 set search_path from current
+set plan_cache_mode = force_generic_plan   -- as in advance.sql
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 declare
     v_result text := cancel_here(p_task);

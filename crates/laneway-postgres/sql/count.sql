@@ -43,7 +43,6 @@ $$;
 create or replace function count_tasks() returns table (queue text, state text, tasks bigint, more boolean)
 language sql stable
 set search_path from current
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off   -- a bitmap would be made of all tasks of a queue, whatever the bound
 as $$
@@ -73,7 +72,6 @@ $$;
 create or replace function count_kinds(p_queue text) returns table (kind text, state text, tasks bigint, more boolean)
 language sql stable
 set search_path from current
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off   -- a bitmap would be made of all tasks of a queue, whatever the bound
 as $$
@@ -141,7 +139,6 @@ returns table (
 )
 language sql stable
 set search_path from current
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 as $$

@@ -353,7 +353,7 @@ language sql stable as $$
     where l.parent_ids is not null
       and p_parent = any (l.parent_ids)
       and t.parent_id = p_parent
-      and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+      and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids) offset 0)
 $$;
 
 -- Up to p_max tasks with tallies, by jumping from one to the next in the index.
@@ -581,7 +581,7 @@ begin
     cross join lateral unnest(l.task_ids, l.parent_ids) t(id, parent_id)
     where l.id = any (v_leases)
       and t.parent_id = p_parent
-      and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+      and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids) offset 0)
     on conflict do nothing;
     perform hint_orders(l.session) from unnest(v_leases) u(id) cross join lateral (select l.session from lease l where l.id = u.id offset 0) l;
 
@@ -718,7 +718,6 @@ end $$;
 create or replace function list_family(p_parent bigint, p_after bigint, p_limit int, p_follow_ups boolean) returns setof task_view
 language plpgsql
 set search_path from current
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off

@@ -9,7 +9,6 @@
 create or replace function fold_history() returns void
 language plpgsql
 set search_path from current
-set jit = off
 set enable_seqscan = on
 as $$
 declare

@@ -37,7 +37,7 @@ begin
         l.max_attempts, l.crashes, l.depths, l.kinds, l.payloads, l.extras)
         t(id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, kind, payload, extra)
     where l.id = any (v_locked)
-      and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids));
+      and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids) offset 0);
     if v_ends is not null then
         select * into v_hand from record_ends(v_ends);
         perform join_lines(v_hand.hand_queues, v_hand.hand_lanes, v_hand.hand_priorities);

@@ -65,7 +65,6 @@ $$;
 create or replace function drop_history(p_max int, out removed_rows bigint, out removed_days int)
 language plpgsql
 set search_path from current
-set jit = off
 as $$
 declare
     v_today date := (clock() at time zone 'utc')::date;

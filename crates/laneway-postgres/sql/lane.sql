@@ -133,7 +133,6 @@ returns table (
 )
 language sql stable
 set search_path from current
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_nestloop = off     -- nothing is known of the numbers of rows here, and 1,000 lanes times 1,000 turns are too many

@@ -11,7 +11,6 @@ create or replace function list_tasks(
 ) returns setof task_view
 language plpgsql
 set search_path from current
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off

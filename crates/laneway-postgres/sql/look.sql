@@ -72,6 +72,9 @@ $$;
 create or replace function get_task(p_task bigint) returns setof task_view
 language plpgsql
 set search_path from current
+set plan_cache_mode = force_generic_plan   -- as in advance.sql
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 begin
     return query

@@ -29,7 +29,6 @@ create or replace function renew(
 language plpgsql
 set search_path from current
 set plan_cache_mode = force_generic_plan   -- as in advance.sql: one plan, whatever the tables were like when it was made
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_sort = off
@@ -77,6 +76,9 @@ end $$;
 create or replace function deregister(p_session uuid) returns void
 language plpgsql
 set search_path from current
+set plan_cache_mode = force_generic_plan   -- as in advance.sql
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 begin
     delete from worker w where w.session = p_session;

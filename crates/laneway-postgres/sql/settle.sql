@@ -275,7 +275,6 @@ create or replace function settle_spawning(
 language plpgsql
 set search_path from current
 set plan_cache_mode = force_generic_plan   -- as in advance.sql: one plan, whatever the tables were like when it was made
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_sort = off

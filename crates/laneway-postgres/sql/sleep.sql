@@ -36,7 +36,6 @@ create or replace function is_claimable(p_queues text[], p_kinds text[]) returns
 language plpgsql
 set search_path from current
 set plan_cache_mode = force_generic_plan
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_sort = off

@@ -6,6 +6,9 @@
 create or replace function sweep(out sessions int, out given_back int, out poisoned int)
 language plpgsql
 set search_path from current
+set plan_cache_mode = force_generic_plan   -- as in advance.sql
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 declare
     v_silent uuid[];

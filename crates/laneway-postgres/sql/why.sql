@@ -3,7 +3,6 @@
 create or replace function why(p_task bigint) returns table (state text, reason jsonb)
 language plpgsql stable
 set search_path from current
-set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 as $$

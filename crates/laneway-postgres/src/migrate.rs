@@ -80,7 +80,8 @@ const FUNCTIONS: &[&str] = functions![
     "keep",
     "verify",
     "maintain",
-    "handler"
+    "handler",
+    "jit"
 ];
 
 /// The oldest server that works: `json` arrays with lz4, `pg_current_xact_id`, subscripted assignment.

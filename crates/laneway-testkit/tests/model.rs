@@ -29,10 +29,10 @@ seeds! {
         seed_5: [5],
         seed_of_the_environment: seed_of_environment().into_iter(),
     }
-    postgres, 50 {
-        seeds_1_to_3: 1..=3,
-        seeds_4_to_6: 4..=6,
-        seeds_7_to_9: 7..=9,
+    postgres, 140 {
+        seeds_1_to_8: 1..=8,
+        seeds_9_to_16: 9..=16,
+        seeds_17_to_25: 17..=25,
         seed_of_the_environment: seed_of_environment().into_iter(),
     }
 }

@@ -8,7 +8,7 @@ mod support;
 use laneway_core::{Advance, FamilyPolicy, Kinds, Outcome, Scan, Spawned, Store};
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, ClusterOptions, Database};
-use laneway_testkit::store::{a_task, queue, secs};
+use laneway_testkit::store::{a_task, ids_of, queue, secs};
 use laneway_testkit::worker::{TestWorker, retry_after};
 use support::{check, worker};
 use tokio::sync::OnceCell;
@@ -212,6 +212,21 @@ async fn raise_a_family(scene: &mut Scene, children: usize) {
     scene.worker.settle(&claimed[0], Outcome::Failed { error: "no".into() }).await;
 }
 
+/// One look and one cancel of a task that is pending, later and running, and a worker that leaves with tasks.
+async fn look_cancel_and_leave(scene: &mut Scene) {
+    let mut leaving = worker(&scene.store).await;
+    let tasks = [a_task(), a_task().delay(secs(60)), a_task().priority(-9), a_task().priority(-9)]
+        .map(Into::into)
+        .into();
+    let ids = ids_of(&scene.store.enqueue_many(tasks).await.unwrap());
+    leaving.claim(2).await;
+    for id in &ids[..3] {
+        scene.store.get(*id).await.unwrap().unwrap();
+        scene.store.cancel(*id).await.unwrap();
+    }
+    scene.store.deregister(leaving.session()).await.unwrap();
+}
+
 /// Six steps with the tables as they are, so that every plan is cached, then the burst, then a working day.
 async fn plans_hold_when_the_burst_comes(before: &[&str]) {
     let mut scene = Scene::set(before).await;
@@ -227,6 +242,7 @@ async fn plans_hold_when_the_burst_comes(before: &[&str]) {
         scene.worker.orders(&[]).await;
         scene.store.is_claimable(&[queue("default")], &Kinds::All).await.unwrap();
         raise_a_family(&mut scene, 2).await;
+        look_cancel_and_leave(&mut scene).await;
     }
     scene.client.batch_execute(BURST).await.unwrap();
 
@@ -273,6 +289,15 @@ async fn plans_hold_when_the_burst_comes(before: &[&str]) {
     bad.extend(problems("settling and enqueueing in a transaction", &plans.await));
     let plans = scene.plans_of(async |scene| drop(scene.worker.orders(&claimed).await));
     bad.extend(problems("renewing", &plans.await));
+    let plans = scene.plans_of(async |scene| look_cancel_and_leave(scene).await);
+    // A running task is found by reading the leases, of which there are as many as claims under way.
+    let reads_leases =
+        |problem: &String| problem.lines().next().is_some_and(|first| first.contains(" on lease "));
+    bad.extend(
+        problems("looking, cancelling and leaving", &plans.await)
+            .into_iter()
+            .filter(|problem| !reads_leases(problem)),
+    );
     assert_none(bad);
 }
 
