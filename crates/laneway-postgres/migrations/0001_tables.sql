@@ -165,7 +165,7 @@ create table lane (
     used_at       timestamptz not null,
     queue         text collate "C" not null,
     key           text collate "C" not null
-) with (fillfactor = 70, autovacuum_analyze_threshold = 2000000000);
+) with (fillfactor = 40, autovacuum_analyze_threshold = 2000000000);   -- room for versions that an old snapshot keeps, or each gets an index entry
 create index lane_key_idx on lane (queue, key);  -- for lists; what is updated is in no index
 
 create sequence turn_seq increment 32 cache 1;  -- steps, so that a row of several turns can be divided in its place

@@ -16,6 +16,7 @@
 -- looks are slow (p_last_id is given), turns carry the task that the lane ran last (`after`) and the highest id that was drawn
 -- before the lane was last looked at from the beginning (`until`). A head between the two may be taken without that: a task that
 -- became visible since, with a lower id, was committed after the head's id was drawn, so no order is promised between them.
+-- A lane with nothing behind `after` counts as empty; `retire` looks from the beginning, and puts the turn back if it is not.
 -- Tasks that come back bring their own turn, and in queues with lanes of several priorities nothing is carried. `until` is the
 -- lowest that holds for all tasks that were picked, null when one of them is not of an ordinary lane.
 --
@@ -62,7 +63,7 @@ begin
             offset 0
         ) l
         left join lateral (
-            select t.tid, t.priority, t.can_run
+            select case when t.priority = u.priority and t.id <= u.until then t.tid end as tid, t.priority, t.can_run, true as goes_on
             from (
                 select t.ctid as tid, t.id, t.priority, p_kinds is null or t.kind = any (p_kinds) as can_run
                 from task t
@@ -74,8 +75,6 @@ begin
                 order by t.priority, t.id
                 limit 1
             ) t
-            where t.priority = u.priority
-              and t.id <= u.until
         ) b on true
         left join lateral (
             select b.tid, b.priority, b.can_run where b.tid is not null
@@ -86,6 +85,7 @@ begin
               and t.lane = u.lane
               and l.is_ordinary
               and b.tid is null
+              and (b.goes_on or u.after is null or p_last_id is null)
             order by t.priority, t.id
             limit 1)
         ) h on true

@@ -10,6 +10,7 @@ declare
     v_locked bigint[];
     v_lanes  bigint[];
     v_drops  int[];
+    v_busy   bigint[];     -- those of them that have tasks
 begin
     v_locked := array(
         select l.id
@@ -17,19 +18,16 @@ begin
         cross join lateral (select l.id from lane l where l.id = u.lane for update skip locked) l
     );
 
-    select array_agg(d.lane), array_agg(d.drops) into v_lanes, v_drops
+    select array_agg(d.lane), array_agg(d.drops), array_agg(d.lane) filter (where d.visible > 0) into v_lanes, v_drops, v_busy
     from (
-        select
-            s.lane,
-            case
-                when l.may_be_halted and exists (select from halt h where h.lane = s.lane) then s.spare
-                else least(s.spare, greatest(l.issued - l.lim, s.spare - (
-                    select count(*)
-                    from (select from task t where t.queue = p_queue and t.lane = s.lane limit s.spare) visible
-                ), 0))
-            end as drops
+        select s.lane, t.visible, case when h.halted then s.spare else least(s.spare, greatest(l.issued - l.lim, s.spare - t.visible, 0)) end as drops
         from (select u.lane, count(*)::int as spare from unnest(p_lanes) u(lane) where u.lane = any (v_locked) group by u.lane) s
         cross join lateral (select * from lane l where l.id = s.lane offset 0) l
+        cross join lateral (select l.may_be_halted and exists (select from halt h where h.lane = s.lane) as halted) h
+        cross join lateral (   -- a lane's look walks all that an old snapshot keeps of it: one must do
+            select count(*)::int as visible
+            from (select from task t where t.queue = p_queue and t.lane = s.lane limit s.spare) t
+        ) t
     ) d
     where d.drops > 0;
 
@@ -46,8 +44,7 @@ begin
     select u.lane, 1, min(u.priority), min(u.priority), p_queue, l.key
     from unnest(p_lanes, p_priorities) u(lane, priority)
     cross join lateral (select l.key from lane l where l.id = u.lane offset 0) l
-    where u.lane = any (v_lanes)
-      and exists (select from task t where t.queue = p_queue and t.lane = u.lane)
+    where u.lane = any (v_busy)
     group by u.lane, l.key;
 
     insert into turn (queue, priority, lanes, task_id)

@@ -666,6 +666,33 @@ async fn a_lower_id_that_is_committed_late_stays_in_front_of_what_is_enqueued_af
     trap.check().await;
 }
 
+/// While looks are slow, a turn with nothing behind its lane's last task is given up without a look from the beginning. Giving up
+/// looks there, and finds the task.
+#[tokio::test]
+async fn a_lower_id_that_is_committed_late_is_found_though_nothing_comes_behind_the_last_task() {
+    let trap = Trap::set().await;
+    let mut worker = trap.worker().await;
+    let client = trap.database.connect().await.unwrap();
+    client.batch_execute(SLOW_STEP).await.unwrap();
+    let late = trap.begin().await;
+    let lower = late.enqueue("a").await;
+    let higher = trap.enqueue(a_task().lane("a")).await;
+    let call = "select * from slow_step($1, $2, $3, $4, $5)";
+    let nothing: (Option<i64>, Option<Uuid>, Option<i64>) = (None, None, None);
+    let parameters: &Parameters<'_> = &[&worker.session().0, &1_i64, &nothing.0, &nothing.1, &nothing.2];
+    let row = client.query_one(call, parameters).await.unwrap();
+    let lease: (Option<i64>, Option<Uuid>, Option<i64>) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!(lease.2, Some(higher.0));
+
+    late.commit().await;
+    let parameters: &Parameters<'_> = &[&worker.session().0, &2_i64, &lease.0, &lease.1, &lease.2];
+    client.query(call, parameters).await.unwrap();
+
+    assert!(trap.store.is_claimable(&[queue("default")], &Kinds::All).await.unwrap());
+    assert_eq!(ids(&worker.claim(1).await), [lower]);
+    trap.check().await;
+}
+
 /// Turns know the last task of their lane only if all that are written together do. A list of lanes beside a shorter list
 /// of last tasks made a claim take one lane's last task for another's, and pass over what came first.
 #[tokio::test]
