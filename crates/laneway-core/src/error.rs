@@ -24,8 +24,10 @@ pub enum StoreError {
         /// What the driver said.
         source: Source,
     },
-    /// The database refused the user, the password or the database name.
-    #[error("the database at {target} refused the connection; check user, password and database name")]
+    /// The database refused the user, the password or the database name, or its certificate does not hold.
+    #[error(
+        "the connection to the database at {target} was refused; check user, password, database name and TLS settings"
+    )]
     Refused {
         /// Host and port.
         target: String,

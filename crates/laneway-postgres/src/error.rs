@@ -16,6 +16,9 @@ pub(crate) fn translate(target: &str, doing: &'static str, error: tokio_postgres
         if io.is_some_and(|io| io.to_string().contains("does not allow writes")) {
             return StoreError::ReadOnly { target, source: error.into() };
         }
+        if is_tls_refusal(&error) {
+            return StoreError::Refused { target, source: error.into() };
+        }
         // Without an answer of the server it is the connection: refused, reset, timed out or closed.
         return if io.is_some() || error.is_closed() || is_connection(&error) {
             StoreError::Unavailable { target, source: error.into() }
@@ -74,6 +77,23 @@ pub(crate) fn translate_pool(target: &str, error: PoolError) -> StoreError {
 /// the data's fault but ours.
 pub(crate) fn is_data_error(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|state| state.code().starts_with("22"))
+}
+
+/// True when trying again cannot help: a certificate does not hold, or the server has no TLS and it is asked for. A connection
+/// that breaks during the handshake is no refusal.
+fn is_tls_refusal(error: &tokio_postgres::Error) -> bool {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
+            return true;
+        }
+        if error.to_string().contains("server does not support TLS") {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 fn is_connection(error: &tokio_postgres::Error) -> bool {
