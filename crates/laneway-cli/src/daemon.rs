@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::context::Context;
-use crate::logging::{self, Level};
+use crate::logging::Logs;
 use crate::problem::{Exit, Outcome, Problem};
 use crate::settings::Settings;
 
@@ -69,7 +69,7 @@ type Ended = Result<Option<Summary>, WorkerError>;
 ///
 /// # Errors
 /// When the worker cannot start.
-pub async fn run(parts: Parts, context: &Context, level: &Level) -> Outcome {
+pub async fn run(parts: Parts, context: &Context, logs: &Logs) -> Outcome {
     let mut signals =
         Signals::new().map_err(|error| Problem::because("signals cannot be handled", &error))?;
     let (stop, closing) = (Stop::default(), parts.closing);
@@ -103,7 +103,7 @@ pub async fn run(parts: Parts, context: &Context, level: &Level) -> Outcome {
                     closing.cancel();
                     stop.again();
                 }
-                Event::Reload => reload(context, level),
+                Event::Reload => reload(context, logs),
             },
         }
     }
@@ -112,6 +112,7 @@ pub async fn run(parts: Parts, context: &Context, level: &Level) -> Outcome {
         // It only looks at its token now and then, and may have been waiting for the store.
         let _ = tokio::time::timeout(Duration::from_secs(2), narrator).await;
     }
+    logs.end().await;
     match failed {
         Some(WorkerError::Store(error)) => Err(error.into()),
         Some(error) => Err(Problem::because("the worker could not start", &error)),
@@ -120,9 +121,9 @@ pub async fn run(parts: Parts, context: &Context, level: &Level) -> Outcome {
 }
 
 /// Reads live settings again. A mistake in them is told, and nothing is changed.
-fn reload(context: &Context, level: &Level) {
+fn reload(context: &Context, logs: &Logs) {
     match (context.reread)() {
-        Ok(settings) => match level.reload(logging::filter(&settings)) {
+        Ok(settings) => match logs.reload(&settings) {
             Ok(()) => info!(level = settings.value("log.level").text, "live settings were read again"),
             Err(error) => warn!(%error, "the log level cannot be changed"),
         },

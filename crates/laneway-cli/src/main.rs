@@ -20,6 +20,8 @@ mod output;
 mod problem;
 mod settings;
 mod task_flags;
+#[cfg(feature = "otel")]
+mod traces;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -29,7 +29,7 @@ pub struct Serve {
 
 impl Serve {
     pub async fn run(&self, context: &Context) -> Outcome {
-        let level = logging::start(&context.settings);
+        let logs = logging::start(&context.settings);
         let opened = context.store_to_serve().await?;
         let worker = match self.worker {
             true => Some(daemon::build(builtin::all(
@@ -41,7 +41,7 @@ impl Serve {
         let metrics = worker.as_ref().map(laneway::Worker::metrics);
         let server = bind(opened.store, context.settings.listen(), metrics).await?;
         info!(address = %server.address(), store = opened.shown, worker = self.worker, "serving HTTP");
-        daemon::run(Parts { worker, server: Some(server), ..Parts::default() }, context, &level).await
+        daemon::run(Parts { worker, server: Some(server), ..Parts::default() }, context, &logs).await
     }
 
     pub fn flags(&self) -> Vec<Given> {

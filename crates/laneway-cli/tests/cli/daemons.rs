@@ -254,3 +254,57 @@ fn an_endpoint_handles_a_kind() {
     assert_eq!(session.out("laneway tasks ls --where kind:passed.on -o id"), "2\n");
     assert!(worker.stop().success() && server.stop().success());
 }
+
+/// A collector of OpenTelemetry: says 200 to everything and passes on what it got.
+#[cfg(feature = "otel")]
+fn collector() -> (String, Receiver<Vec<u8>>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let (sender, got) = channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut request = vec![];
+            let mut chunk = [0; 4096];
+            while let Ok(n @ 1..) = stream.read(&mut chunk) {
+                request.extend_from_slice(&chunk[..n]);
+                if is_whole(&request) {
+                    // The worker may be gone already.
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+                    let _ = sender.send(std::mem::take(&mut request));
+                }
+            }
+        }
+    });
+    (format!("http://{address}"), got)
+}
+
+#[cfg(feature = "otel")]
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request).to_lowercase();
+    let length = text.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok());
+    let Some(head) = request.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    request.len() - head - 4 >= length.unwrap_or(0usize)
+}
+
+#[cfg(feature = "otel")]
+#[test]
+fn a_daemon_sends_its_traces_to_the_collector_that_the_environment_names() {
+    let (endpoint, got) = collector();
+    let mut session = Session::new();
+    session.set("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint);
+    let mut worker = Daemon::start(&session, "worker exec traced.kind -- true");
+    worker.until("the worker starts with");
+    session.out("laneway enqueue traced.kind");
+    assert_eq!(session.run("laneway tasks wait 1").code, 0);
+    assert!(worker.stop().success());
+
+    // A batch may hold other spans only; the last one has been sent when the worker has ended.
+    let requests: Vec<_> =
+        got.try_iter().map(|request| String::from_utf8_lossy(&request).into_owned()).collect();
+    assert!(requests.iter().all(|request| request.starts_with("POST /v1/traces ")), "{requests:?}");
+    let all = requests.concat();
+    assert!(
+        ["attempt", "traced.kind", "service.name", "laneway"].iter().all(|word| all.contains(word)),
+        "{all}"
+    );
+}

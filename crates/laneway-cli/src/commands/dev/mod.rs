@@ -29,7 +29,7 @@ pub struct Dev {
 
 impl Dev {
     pub async fn run(&self, context: &Context) -> Outcome {
-        let level = logging::start(&context.settings);
+        let logs = logging::start(&context.settings);
         let settings = own_store(&context.settings);
         if self.fresh {
             remove(&settings)?;
@@ -41,7 +41,7 @@ impl Dev {
         let parts = Parts { worker: Some(worker), server: Some(server), ..Parts::default() };
         let narrator =
             tokio::spawn(narrate::narrate(opened.store, context.out.clone(), parts.closing.clone()));
-        daemon::run(Parts { narrator: Some(narrator), ..parts }, context, &level).await
+        daemon::run(Parts { narrator: Some(narrator), ..parts }, context, &logs).await
     }
 
     pub fn flags(&self) -> Vec<Given> {

@@ -98,8 +98,8 @@ async fn run(
     settings: &Settings,
     handlers: impl FnOnce(WorkerBuilder) -> Result<WorkerBuilder, Problem>,
 ) -> Outcome {
-    let level = logging::start(settings);
+    let logs = logging::start(settings);
     let opened = context.store_to_serve().await?;
     let worker = daemon::build(handlers(daemon::builder(&opened.handle, settings)?)?)?;
-    daemon::run(Parts { worker: Some(worker), ..Parts::default() }, context, &level).await
+    daemon::run(Parts { worker: Some(worker), ..Parts::default() }, context, &logs).await
 }
