@@ -364,10 +364,13 @@ begin
             limit v_lane.extra
         );
         update lane set issued = issued - cardinality(v_mine) where id = v_lane.id;
-        -- The turns that are left may stand further back than these did: a mark moves one up.
+        -- The turns that are left may stand further back than these did, or than the lane's tasks: a mark moves one up.
         insert into mark (lane, n, priority, slowest, queue, key)
-        select v_lane.id, 1, min(p_priorities[place]), min(p_priorities[place]), v_lane.queue, v_lane.key
-        from unnest(v_mine) place;
+        select v_lane.id, 1, least(u.priority, h.priority), least(u.priority, h.priority), v_lane.queue, v_lane.key
+        from (select min(p_priorities[place]) as priority from unnest(v_mine) place) u
+        left join lateral (
+            select t.priority from task t where t.queue = v_lane.queue and t.lane = v_lane.id order by t.priority, t.id limit 1
+        ) h on true;
         v_gone := v_gone || v_mine;
     end loop;
     return v_gone;

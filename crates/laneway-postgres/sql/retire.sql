@@ -10,7 +10,7 @@ declare
     v_locked bigint[];
     v_lanes  bigint[];
     v_drops  int[];
-    v_busy   bigint[];     -- those of them that have tasks
+    v_heads  smallint[];   -- how urgent the lane is, null when it is empty
 begin
     v_locked := array(
         select l.id
@@ -18,43 +18,45 @@ begin
         cross join lateral (select l.id from lane l where l.id = u.lane for update skip locked) l
     );
 
-    select array_agg(d.lane), array_agg(d.drops), array_agg(d.lane) filter (where d.visible > 0) into v_lanes, v_drops, v_busy
+    select array_agg(d.lane), array_agg(d.drops), array_agg(d.head) into v_lanes, v_drops, v_heads
     from (
-        select s.lane, t.visible, case when h.halted then s.spare else least(s.spare, greatest(l.issued - l.lim, s.spare - t.visible, 0)) end as drops
+        select s.lane, t.head, case when h.halted then s.spare else least(s.spare, greatest(l.issued - l.lim, s.spare - t.visible, 0)) end as drops
         from (select u.lane, count(*)::int as spare from unnest(p_lanes) u(lane) where u.lane = any (v_locked) group by u.lane) s
         cross join lateral (select * from lane l where l.id = s.lane offset 0) l
         cross join lateral (select l.may_be_halted and exists (select from halt h where h.lane = s.lane) as halted) h
         cross join lateral (   -- a lane's look walks all that an old snapshot keeps of it: one must do
-            select count(*)::int as visible
-            from (select from task t where t.queue = p_queue and t.lane = s.lane limit s.spare) t
+            select count(*)::int as visible, min(t.priority) as head
+            from (select t.priority from task t where t.queue = p_queue and t.lane = s.lane order by t.priority, t.id limit s.spare) t
         ) t
-    ) d
-    where d.drops > 0;
+    ) d;
 
     update lane l
     set issued = l.issued - d.drops,
         used_at = clock()
     from unnest(v_lanes, v_drops) d(lane, drops)
     cross join lateral (select r.ctid as tid from lane r where r.id = d.lane offset 0) r
-    where l.ctid = r.tid;              -- locked by us, so it stays where it is
+    where l.ctid = r.tid               -- locked by us, so it stays where it is
+      and d.drops > 0;
 
-    -- A lane above its limit has lost turns though it has tasks. Those that are left may stand further back than these did:
-    -- a mark moves one up.
+    -- A lane above its limit has lost turns though it has tasks. Those that are left may stand further back than these did, or than
+    -- the tasks: a mark moves one up.
     insert into mark (lane, n, priority, slowest, queue, key)
-    select u.lane, 1, min(u.priority), min(u.priority), p_queue, l.key
-    from unnest(p_lanes, p_priorities) u(lane, priority)
+    select u.lane, 1, least(min(u.priority), d.head), least(min(u.priority), d.head), p_queue, l.key
+    from unnest(v_lanes, v_drops, v_heads) d(lane, drops, head)
+    join unnest(p_lanes, p_priorities) u(lane, priority) on u.lane = d.lane
     cross join lateral (select l.key from lane l where l.id = u.lane offset 0) l
-    where u.lane = any (v_busy)
-    group by u.lane, l.key;
+    where d.drops > 0
+      and d.head is not null
+    group by u.lane, d.head, l.key;
 
     insert into turn (queue, priority, lanes, task_id)
-    select p_queue, k.priority, array[k.lane], k.task_id
+    select p_queue, case when k.task_id is null then least(k.priority, d.head) else k.priority end, array[k.lane], k.task_id
     from (
         -- Turns that wait for a task go last.
         select u.lane, u.priority, u.task_id, u.place, row_number() over (partition by u.lane order by u.task_id is not null, u.place) as number
         from unnest(p_lanes, p_priorities, p_bound) with ordinality u(lane, priority, task_id, place)
     ) k
-    left join unnest(v_lanes, v_drops) d(lane, drops) on d.lane = k.lane
+    left join unnest(v_lanes, v_drops, v_heads) d(lane, drops, head) on d.lane = k.lane
     where k.number > coalesce(d.drops, 0)
     order by k.place;
 end $$;

@@ -216,8 +216,19 @@ begin
         limit (select greatest(l.issued - l.lim, 0) from lane l where l.id = p_lane)
         for update skip locked
     );
+    if v_tids = '{}' then
+        return;
+    end if;
     delete from turn where ctid = any (v_tids);
     update lane set issued = issued - cardinality(v_tids) where id = p_lane;
+    -- The turns that are out may come back further behind than these stood: a mark moves one up.
+    insert into mark (lane, n, priority, slowest, queue, key)
+    select l.id, 1, h.priority, h.priority, l.queue, l.key
+    from lane l
+    cross join lateral (
+        select t.priority from task t where t.queue = p_queue and t.lane = p_lane order by t.priority, t.id limit 1
+    ) h
+    where l.id = p_lane;
 end $$;
 
 -- A turn that may go with any task of its lane: it is not bound, or its task is gone.

@@ -201,6 +201,21 @@ pub async fn a_lowered_limit_lets_nothing_start_above_it(store: &TestStore) {
     assert_eq!(ids(&worker.claim(10).await), stored[3..4]);
 }
 
+pub async fn a_lowered_limit_leaves_an_urgent_task_in_front(store: &TestStore) {
+    let held = store.given_one(a_task().lane("a")).await;
+    let mut worker = store.worker().await;
+    let claimed = worker.claim_one().await;
+    worker.settle(&claimed, retry_after(secs(600))).await; // keeps its turn
+    store.given([a_task().lane("b")]).await;
+    let urgent = store.given_one(a_task().kind("other").lane_of("a", 2).priority(-1)).await;
+    worker.claim_kinds(&["nobody's"], 1).await; // the second turn is in line, for the urgent one
+
+    store.limit_lane("a", 1).await;
+    store.cancel(held).await.unwrap();
+
+    assert_eq!(ids(&worker.claim(1).await), [urgent]);
+}
+
 pub async fn a_limit_lowered_before_anything_runs_binds_the_next_claim(store: &TestStore) {
     store.given(in_lane_of::<6>("a", 5)).await;
     let mut worker = store.worker().await;

@@ -189,6 +189,7 @@ macro_rules! store_suite {
                 an_operators_limit_is_not_changed_by_enqueues,
                 a_raised_limit_lets_more_start,
                 a_lowered_limit_lets_nothing_start_above_it,
+                a_lowered_limit_leaves_an_urgent_task_in_front,
                 a_limit_lowered_before_anything_runs_binds_the_next_claim,
                 a_limit_may_go_down_and_up_again,
                 lanes_of_one_key_in_two_queues_are_two_lanes,
