@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use laneway_core::{FamilyView, Rest, TaskId, TaskView, Tree};
+use laneway_core::{FamilyView, Rest, State, TaskId, TaskView, Tree};
 
 use super::ls::when;
 use super::show::not_found;
@@ -72,8 +72,9 @@ enum Below<'a> {
 
 fn about(task: &TaskView, now: Timestamp) -> String {
     let family = task.family.as_ref().map(|family| format!("  {}", counted(family))).unwrap_or_default();
-    let error =
-        task.error.as_deref().map(|error| format!("  {}", text::first_line(error, 100))).unwrap_or_default();
+    // A task that has completed in the end may have failed before.
+    let error = task.error.as_deref().filter(|_| task.state != State::Completed);
+    let error = error.map(|error| format!("  {}", text::first_line(error, 100))).unwrap_or_default();
     format!("{} {}  {}  {}{family}{error}", task.kind, task.id, task.state, when(task, now))
 }
 
