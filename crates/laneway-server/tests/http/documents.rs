@@ -121,3 +121,20 @@ async fn the_rust_of_the_page_about_http_works() {
     let bare = |text: &str| text.split_whitespace().collect::<String>();
     assert!(bare(include_str!("documents.rs")).contains(&bare(block)), "{block}");
 }
+
+#[tokio::test]
+async fn every_answer_names_its_request() {
+    let store = laneway_testkit::sqlite::fresh().await;
+    let server = Running::on(store.handle()).await;
+    let named = async |name: &str| {
+        let answer = server.send("GET", "/api/v1/tasks/99", &[("x-request-id", name)], "").await;
+        let line =
+            answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: ")).map(str::to_owned);
+        line.expect("it is named")
+    };
+
+    assert_eq!(named("order-7").await, "order-7");
+    for unfit in ["", "two words", &"x".repeat(101)] {
+        assert_eq!(named(unfit).await.len(), 32, "{unfit:?} is replaced");
+    }
+}
