@@ -75,7 +75,7 @@ pub use stats::{FailedAttempt, Histogram, Point, Series};
 pub use store::Store;
 pub use task::{NewTask, Task, TaskOptions, When, check_bulk};
 pub use time::{parse_span, parse_time};
-pub use tree::{TREE_ROWS_MAX, Tree};
+pub use tree::{Rest, TREE_ROWS_MAX, Tree};
 pub use unique::{Effect, Enqueued, KeyScope, OnConflict, Unique, content_hash};
 pub use validate::{Code, InvalidInput, Limits};
 pub use why::{Holder, OpenChild, Paused, Reason, Serving, Why};

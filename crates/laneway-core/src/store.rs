@@ -28,6 +28,7 @@ use crate::stats::{FailedAttempt, Point, Series};
 use crate::task::NewTask;
 use crate::tree::Tree;
 use crate::unique::Enqueued;
+use crate::validate::Limits;
 use crate::why::Why;
 
 /// A place where tasks are kept. Two exist, with the same behaviour: PostgreSQL and SQLite.
@@ -41,6 +42,9 @@ use crate::why::Why;
 pub trait Store: Send + Sync + 'static {
     /// What kind of store this is: `postgres` or `sqlite`.
     fn name(&self) -> &'static str;
+
+    /// What this store accepts at most.
+    fn limits(&self) -> Limits;
 
     /// Stores one task. When this returns, the task is committed. Concurrent calls share a commit.
     ///

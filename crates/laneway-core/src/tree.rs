@@ -1,7 +1,5 @@
 //! A family as a picture: who waits for whom.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use crate::error::StoreError;
@@ -23,13 +21,30 @@ pub struct Tree {
     pub task: TaskView,
     /// Children that are shown, those that are open or have failed first.
     pub children: Vec<Tree>,
-    /// Children that are not shown, by state; `Leased` stands for everything open.
-    pub rest: BTreeMap<State, u64>,
+    /// Children that are not shown.
+    pub rest: Rest,
     /// What runs after it.
     pub follow_ups: Vec<TaskView>,
 }
 
+/// Children that a tree does not show, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rest {
+    /// Those that have not ended.
+    pub open: u64,
+    /// Those that have completed.
+    pub completed: u64,
+    /// Those that have failed.
+    pub failed: u64,
+    /// Those that were cancelled.
+    pub cancelled: u64,
+}
+
 impl Tree {
+    fn of(task: TaskView) -> Self {
+        Self { task, children: vec![], rest: Rest::default(), follow_ups: vec![] }
+    }
+
     /// How many rows it has.
     pub fn rows(&self) -> usize {
         1 + self.follow_ups.len() + self.children.iter().map(Tree::rows).sum::<usize>()
@@ -45,7 +60,7 @@ pub(crate) async fn tree<S: Store + ?Sized>(
     validate::in_range("max_rows", rows, 1..=TREE_ROWS_MAX)?;
     let Some(task) = store.get(task).await? else { return Ok(None) };
     let mut left = rows as usize - 1;
-    let mut root = Tree { task, children: vec![], rest: BTreeMap::new(), follow_ups: vec![] };
+    let mut root = Tree::of(task);
     // Level by level, so that a wide family near the top is not crowded out by a deep one below.
     let mut level = vec![&mut root];
     while !level.is_empty() && left > 0 {
@@ -72,10 +87,7 @@ async fn grow<S: Store + ?Sized>(store: &S, node: &mut Tree, left: &mut usize) -
     children.sort_by_key(|child| (interest(child.state), child.id));
     children.truncate(*left);
     *left -= children.len();
-    node.children = children
-        .into_iter()
-        .map(|task| Tree { task, children: vec![], rest: BTreeMap::new(), follow_ups: vec![] })
-        .collect();
+    node.children = children.into_iter().map(Tree::of).collect();
     Ok(())
 }
 
@@ -107,13 +119,12 @@ fn count_rest(node: &mut Tree) {
     if let Some(family) = &node.task.family {
         let shown =
             |is: fn(State) -> bool| node.children.iter().filter(|child| is(child.task.state)).count() as u64;
-        let rest = [
-            (State::Leased, family.open.saturating_sub(shown(|state| !state.has_ended()))),
-            (State::Completed, family.completed.saturating_sub(shown(|state| state == State::Completed))),
-            (State::Failed, family.failed.saturating_sub(shown(|state| state == State::Failed))),
-            (State::Cancelled, family.cancelled.saturating_sub(shown(|state| state == State::Cancelled))),
-        ];
-        node.rest = rest.into_iter().filter(|(_, tasks)| *tasks > 0).collect();
+        node.rest = Rest {
+            open: family.open.saturating_sub(shown(|state| !state.has_ended())),
+            completed: family.completed.saturating_sub(shown(|state| state == State::Completed)),
+            failed: family.failed.saturating_sub(shown(|state| state == State::Failed)),
+            cancelled: family.cancelled.saturating_sub(shown(|state| state == State::Cancelled)),
+        };
     }
     node.children.iter_mut().for_each(count_rest);
 }

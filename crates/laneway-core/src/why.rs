@@ -139,11 +139,13 @@ pub struct Paused {
 pub struct Holder {
     /// The task.
     pub task: TaskId,
-    /// The worker that runs it; none while it is in back-off.
+    /// `leased` while it runs, `later` in back-off, `waiting` for its children.
+    pub state: State,
+    /// The worker that runs it.
     pub worker: Option<uuid::Uuid>,
     /// The worker's name, while it is registered.
     pub name: Option<String>,
-    /// Since when it runs, or until when it is in back-off.
+    /// Since when it runs or waits, or until when it is in back-off.
     pub at: Timestamp,
 }
 

@@ -117,21 +117,21 @@ begin
     if v_lane.interval_ms > 0 and v_lane.next_start_at > clock() then
         return next jsonb_build_object('reason', 'lane_rests', 'until', v_lane.next_start_at);
     end if;
-    select count(*), jsonb_agg(jsonb_build_object('task', h.id, 'worker', h.session, 'name', w.name, 'at', h.at) order by h.id) filter (where h.place <= 20)
+    select count(*), jsonb_agg(jsonb_build_object('task', h.id, 'state', h.state, 'worker', h.session, 'name', w.name, 'at', h.at) order by h.id) filter (where h.place <= 20)
     into v_n, v_held
     from (
         select h.*, row_number() over (order by h.id) as place
         from (
-            select t.id, l.session, l.claimed_at as at
+            select t.id, 'leased' as state, l.session, l.claimed_at as at
             from lease l
             cross join lateral unnest(l.task_ids, l.lanes) t(id, lane)
             where p_lane = any (l.lanes)
               and t.lane = p_lane
               and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
             union all
-            select l.id, null, l.due_at from later l where l.lane = p_lane and l.holds_turn
+            select l.id, 'later', null, l.due_at from later l where l.lane = p_lane and l.holds_turn
             union all
-            select w.id, null, w.started_at from waiting w where w.lane = p_lane and w.holds_turn
+            select w.id, 'waiting', null, w.started_at from waiting w where w.lane = p_lane and w.holds_turn
         ) h
         where h.id <> p_task.id
     ) h

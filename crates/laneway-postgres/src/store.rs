@@ -220,6 +220,10 @@ impl Store for PostgresStore {
         "postgres"
     }
 
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
     async fn enqueue(&self, task: NewTask) -> Result<Enqueued, StoreError> {
         task.check(&self.limits)?;
         if task.unique.is_some() {

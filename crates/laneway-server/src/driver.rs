@@ -1,7 +1,7 @@
 //! Carries bulks out, step by step, until they are done or somebody stops them.
 //!
-//! A bulk is an object of the store: whoever dies leaves it where it was. So a server goes on at its start with what it
-//! finds unfinished, and two that do so at once do no harm.
+//! A bulk is an object of the store: whoever dies leaves it where it was. So every server goes on with what it finds
+//! unfinished, at its start and every few seconds, and two that do so at once do no harm.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 /// Bulks that wait for the driver at most; one that finds no room is found at the next look.
 const WAITING_MAX: usize = 1_000;
 /// How often the store is looked at for unfinished bulks.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long a bulk rests after the store has failed.
 const REST: Duration = Duration::from_secs(1);
 

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+
+use tracing::Instrument as _;
 
 use crate::access::bearer;
 use crate::input::media_type;
@@ -17,20 +19,40 @@ use crate::routes::App;
 /// How long a request may take. Longer than the longest wait for a result.
 const REQUEST_WITHIN: Duration = Duration::from_secs(45);
 
+/// Names a request, in the answer and in the log.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const REQUEST_ID_BYTES_MAX: usize = 100;
+
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let (started, _counted) = (Instant::now(), Counted::in_gauge(&app.metrics.under_way));
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
+    let id = request_id(request.headers());
+    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
     let mut response = match check(&app, &request) {
-        Ok(()) => answer(request, next).await,
+        Ok(()) => answer(request, next).instrument(span).await,
         Err(problem) => problem.into_response(),
     };
     let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     app.metrics.request(route, &method, response.status(), started.elapsed());
     response
+}
+
+/// The caller's name for the request, if it fits into a log line; one of our own otherwise.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let fits = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        (1..=REQUEST_ID_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+    };
+    let own = || {
+        HeaderValue::try_from(uuid::Uuid::new_v4().simple().to_string())
+            .expect("digits are valid in a header")
+    };
+    headers.get(REQUEST_ID).filter(fits).cloned().unwrap_or_else(own)
 }
 
 /// Answers in time. A stream of tasks takes as long as it takes; it is bounded piece by piece.

@@ -28,6 +28,7 @@ pub(crate) const STATUSES: &[(u16, &[&str])] = &[
             "out_of_range",
             "payload_too_deep",
             "time_out_of_range",
+            "time_without_zone",
             "unknown_field",
         ],
     ),
@@ -40,11 +41,14 @@ pub(crate) const STATUSES: &[(u16, &[&str])] = &[
         &[
             "bulk_ended",
             "idempotency_conflict",
+            "no_failed_children",
             "plain_success",
             "schedule_open",
+            "serial_queue",
             "task_ended",
             "task_open",
             "task_running",
+            "task_waiting",
             "unique_conflict",
         ],
     ),
@@ -236,6 +240,23 @@ mod tests {
         let codes: Vec<_> = STATUSES.iter().flat_map(|(_, codes)| *codes).collect();
         let distinct: std::collections::BTreeSet<_> = codes.iter().collect();
         assert_eq!(codes.len(), distinct.len());
+    }
+
+    #[test]
+    fn an_action_that_does_nothing_is_not_our_mistake() {
+        for skip in [
+            Skip::NotFound,
+            Skip::Ended(laneway_core::State::Failed),
+            Skip::Open,
+            Skip::Running,
+            Skip::Waiting,
+            Skip::NoFailedChildren,
+            Skip::KeyHeld(TaskId(7)),
+            Skip::Plain,
+            Skip::Busy,
+        ] {
+            assert_ne!(Problem::skipped(TaskId(1), skip).body().status, 500, "{skip:?}");
+        }
     }
 
     #[test]

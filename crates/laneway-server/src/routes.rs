@@ -17,7 +17,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::api::{
-    audit, bulk, enqueue, lanes, queues, schedules, stats, stream, tasks, tokens as token_routes, workers,
+    audit, bulk, enqueue, lanes, queues, schedules, stats, stream, tasks, tokens as token_routes, tree,
+    workers,
 };
 use crate::driver::Bulks;
 use crate::feed::Feed;
@@ -57,6 +58,7 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(tasks::cancel))
         .routes(routes!(tasks::snooze))
         .routes(routes!(tasks::why))
+        .routes(routes!(tree::tree))
         .routes(routes!(tasks::failures))
         .routes(routes!(tasks::result))
         .routes(routes!(bulk::start, bulk::list))

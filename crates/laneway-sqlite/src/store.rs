@@ -118,6 +118,10 @@ impl Store for SqliteStore {
         "sqlite"
     }
 
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
     async fn enqueue(&self, task: NewTask) -> Result<Enqueued, StoreError> {
         let answers = self.enqueue_many(vec![task]).await?;
         Ok(answers[0])
@@ -162,8 +166,8 @@ impl Store for SqliteStore {
         self.writer.write("remove idle lanes", |step| maintain::remove_idle_lanes(step)).await?;
         self.writer.write("remove keys", |step| unique::remove_expired(step)).await?;
         self.writer.write("remove progress", |step| progress::remove_old(step)).await?;
-        self.writer.write("forget children", |step| maintain::remove_broods(step)).await?;
         self.writer.write("drop history", |step| keep::drop_history(step)).await?;
+        self.writer.write("forget children", |step| maintain::remove_broods(step)).await?;
         self.writer.write("trim changes", |step| changes::trim(step)).await?;
         let checkpoint = self.writer.aside(|db, _| maintain::checkpoint(db)).await?;
         checkpoint.map_err(|error| store_error("shorten the log", &self.shown, &error))

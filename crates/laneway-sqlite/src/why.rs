@@ -33,17 +33,18 @@ const HOLDERS: &str = "
 select leased.id,
        lease.session,
        (select name from worker where worker.session = lease.session),
-       leased.started_at
+       leased.started_at,
+       'leased'
 from leased
 join lease on lease.id = leased.lease
 where leased.lane = ?1
 union all
-select id, null, null, due_at
+select id, null, null, due_at, 'later'
 from later
 where lane = ?1
   and holds_turn = 1
 union all
-select id, null, null, started_at
+select id, null, null, started_at, 'waiting'
 from waiting
 where lane = ?1
   and holds_turn = 1
@@ -153,6 +154,7 @@ fn of_lane(db: &Connection, task: &TaskView, lane: i64, now: i64) -> rusqlite::R
         let session: Option<Vec<u8>> = row.get(1)?;
         Ok(Holder {
             task: TaskId(row.get(0)?),
+            state: held_in(row.get_ref(4)?.as_str()?),
             worker: session.map(|bytes| row::uuid(&bytes)).transpose()?,
             name: row.get(2)?,
             at: row::timestamp(row.get(3)?)?,
@@ -164,6 +166,14 @@ fn of_lane(db: &Connection, task: &TaskView, lane: i64, now: i64) -> rusqlite::R
         reasons.push(Reason::LaneFull { limit, held_by });
     }
     Ok(reasons)
+}
+
+fn held_in(place: &str) -> State {
+    match place {
+        "leased" => State::Leased,
+        "waiting" => State::Waiting,
+        _ => State::Later,
+    }
 }
 
 fn of_workers(db: &Connection, task: &TaskView, now: i64) -> rusqlite::Result<Option<Reason>> {

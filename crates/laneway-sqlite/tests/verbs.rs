@@ -418,3 +418,29 @@ async fn a_bulk_enqueue_is_all_or_nothing() {
     assert!(f.store.counts().await.unwrap().is_empty());
     assert_eq!(f.store.enqueue_many(vec![]).await.unwrap(), []);
 }
+
+/// Where the children of a task are is kept as long as the task, and goes with it.
+#[tokio::test]
+async fn retention_forgets_where_children_were() {
+    let f = fixture().await;
+    f.store.enqueue(a_task()).await.unwrap();
+    let worker = worker(&f.store).await;
+    let parent = worker.claim(1).await.remove(0);
+    let spawned = Spawned { children: vec![a_task(), a_task()], ..Default::default() };
+    worker.advance(worker.next().settle(parent.settle(Outcome::completed()).spawning(spawned))).await;
+    for child in worker.claim(2).await {
+        worker.settle(&child, Outcome::completed()).await;
+    }
+    let broods = || {
+        let file = rusqlite::Connection::open(f.directory.path().join("tasks.db")).unwrap();
+        file.query_row("select count(*) from brood", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    f.store.maintain().await.unwrap();
+    assert_eq!((broods(), f.store.children(Children::of(parent.task.id)).await.unwrap().len()), (1, 2));
+
+    f.clock.advance(secs(9 * 86_400));
+    f.store.maintain().await.unwrap();
+
+    assert_eq!((f.store.get(parent.task.id).await.unwrap(), broods()), (None, 0));
+    f.assert_sound().await;
+}

@@ -6,10 +6,10 @@
 mod support;
 
 use laneway_core::{
-    Action, Actor, ActorName, Cancel, Claimed, FamilyPolicy, FollowUp, FollowUpOnFailure, Kinds, NewTask,
-    Outcome, QueueName, QueueSettings, Serial, Spawned, State, Store, TaskId, Verdict,
+    Action, Actor, ActorName, Cancel, Children, Claimed, FamilyPolicy, FollowUp, FollowUpOnFailure, Keep,
+    Kinds, NewTask, Outcome, QueueName, QueueSettings, Serial, Spawned, State, Store, TaskId, Verdict,
 };
-use laneway_testkit::store::{ATask, a_task, soon, tasks_like};
+use laneway_testkit::store::{ATask, a_task, soon, tasks_like, until};
 use laneway_testkit::worker::{TestWorker, failed, ids};
 use support::{Fixture, fixture, whole_message};
 use tokio_postgres::Client;
@@ -460,4 +460,34 @@ async fn a_family_that_was_made_in_sql_can_be_retried_in_sql() {
 
 fn ann() -> Actor {
     Actor::new(ActorName::new("ann").unwrap())
+}
+
+/// Where the children of a task are is kept as long as the task, and goes with it.
+#[tokio::test]
+async fn retention_forgets_where_children_were() {
+    let fixture = fixture().await;
+    let broods = async || fixture.value::<i64>("select count(*) from laneway.brood").await;
+    let mut parents = vec![];
+    for keep in [Keep::Default, Keep::Nothing] {
+        let settings = QueueSettings { keep_completed: Some(keep), ..Default::default() };
+        fixture.store.set_queue(&QueueName::default(), settings).await.unwrap();
+        let (parent, claims) = family::<2>(&fixture, FamilyPolicy::WaitAll).await;
+        for (mut worker, claimed) in claims {
+            worker.complete(&[claimed]).await;
+        }
+        parents.push(parent);
+    }
+    assert_eq!(broods().await, 2);
+    assert_eq!(fixture.state(parents[1]).await, None, "nothing is kept of it");
+
+    // A round of house-keeping begins anywhere, so it may take some.
+    until("the second is forgotten", async || {
+        fixture.store.maintain().await.unwrap();
+        broods().await == 1
+    })
+    .await;
+
+    assert_eq!(fixture.state(parents[0]).await, Some(State::Completed));
+    assert_eq!(fixture.store.children(Children::of(parents[0])).await.unwrap().len(), 2);
+    fixture.check().await;
 }

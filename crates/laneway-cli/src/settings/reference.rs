@@ -30,6 +30,9 @@ read from there, and never shown.
 `dev` and `demo` use a store of their own unless one is named with `--store`. A default of `sqlite:.laneway/laneway.db` means the
 `.laneway` directory of the working directory, or of the nearest one above it that has one.
 
+A worker serves the queue `default` unless it is told which: a task waits in a queue of its own for a worker that is meant for it. `worker.min_free_ratio`
+is 0, because a free slot is there to be used: with 0.1 a worker of 1,000 slots would keep 100 idle while work waits.
+
 Settings that are marked *live* are read again by `dev`, `serve` and workers when they get SIGHUP.
 
 ";

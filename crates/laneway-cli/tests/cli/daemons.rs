@@ -12,14 +12,14 @@ use crate::support::{Session, program};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A daemon whose lines can be waited for.
-struct Daemon {
+pub struct Daemon {
     child: Child,
     lines: Receiver<String>,
     seen: Vec<String>,
 }
 
 impl Daemon {
-    fn start(session: &Session, arguments: &str) -> Self {
+    pub fn start(session: &Session, arguments: &str) -> Self {
         let mut child =
             session.command(program()).args(arguments.split(' ')).spawn().expect("the program is there");
         let (sender, lines) = channel();
@@ -38,7 +38,7 @@ impl Daemon {
     }
 
     /// Waits for a line that contains `wanted`.
-    fn until(&mut self, wanted: &str) -> String {
+    pub fn until(&mut self, wanted: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -52,7 +52,7 @@ impl Daemon {
     }
 
     /// The address that a server has said.
-    fn address(&mut self) -> String {
+    pub fn address(&mut self) -> String {
         let line = self.until("serving HTTP");
         let after = line.split("\"address\":\"").nth(1).expect("the log names its address");
         after.split('"').next().expect("a quote ends it").to_owned()
@@ -64,7 +64,7 @@ impl Daemon {
     }
 
     /// Ends it in order.
-    fn stop(mut self) -> ExitStatus {
+    pub fn stop(mut self) -> ExitStatus {
         self.signal("-TERM");
         self.child.wait().expect("it was started")
     }
@@ -78,21 +78,42 @@ impl Drop for Daemon {
     }
 }
 
+/// Waits until `done`, while others go on.
+pub async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done().await {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+pub fn get(address: &str, path: &str) -> String {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
+}
+
+pub fn post(address: &str, path: &str, body: &str) -> String {
+    let length = body.len();
+    let head = format!(
+        "Host: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}"
+    );
+    ask(address, &format!("POST {path} HTTP/1.1\r\n{head}\r\n\r\n{body}"))
+}
+
+fn ask(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers text");
+    answer
+}
+
 /// Waits until `done`.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(100));
     }
-}
-
-fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("the server listens");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers text");
-    answer
 }
 
 fn completed(session: &Session) -> u64 {
@@ -135,7 +156,7 @@ fn nothing_that_was_accepted_is_lost_when_dev_is_killed_under_load() {
     let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()));
     let mut accepted = BufReader::new(producer.stdout.take().expect("piped")).lines();
     accepted.next().expect("the first chunk is accepted").expect("an id");
-    until("some tasks end", || completed(&session) > 0);
+    wait_until("some tasks end", || completed(&session) > 0);
     dev.signal("-KILL");
     let accepted = 1 + accepted.map_while(Result::ok).count();
     writer.join().expect("no panic").expect("the producer reads everything");
@@ -143,7 +164,7 @@ fn nothing_that_was_accepted_is_lost_when_dev_is_killed_under_load() {
     assert_eq!(accepted, TASKS);
 
     let again = Daemon::start(&session, "dev --listen 0");
-    until("all tasks end", || completed(&session) == TASKS as u64);
+    wait_until("all tasks end", || completed(&session) == TASKS as u64);
 
     assert_eq!(session.out("laneway tasks ls --where -state:completed -o id"), "");
     assert!(again.stop().success());
@@ -159,13 +180,13 @@ async fn two_daemons_and_three_workers_share_one_postgresql() {
     for worker in &mut workers {
         worker.until("the worker starts with 20 slots");
     }
-    until("all workers register", || session.out("laneway worker ls -o id").lines().count() == 3);
+    wait_until("all workers register", || session.out("laneway worker ls -o id").lines().count() == 3);
 
     let lines: String = (0..TASKS)
         .map(|n| format!("{{\"kind\":\"echo\",\"payload\":{n},\"lane\":\"l{}\"}}\n", n % 50))
         .collect();
     assert_eq!(session.run_with_input("laneway enqueue --many -", &lines).code, 0);
-    until("all tasks end", || completed(&session) == TASKS);
+    wait_until("all tasks end", || completed(&session) == TASKS);
 
     for address in &addresses {
         assert!(get(address, "/readyz").starts_with("HTTP/1.1 200"));

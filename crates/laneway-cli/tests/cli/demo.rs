@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 use crate::support::{Session, assert_matches};
 
 const REPORT: &str = "\
-store       …
-tasks       3 5… ended, 0 lost
-attempts    3 6…, of which 80 failed and were retried
-enqueue     … tasks/s
-throughput  … tasks/s over … s
-wait        p50 … ms   p95 … ms   p99 … ms
-run         p50 … ms   p95 … ms   p99 … ms
-order       0 violations in ordered lanes
-limits      0 violations in limited lanes
-families    0 violations: follow-ups before all children had ended
+store        …
+tasks        3 5… ended, 0 lost
+attempts     3 6…, of which 80 failed and were retried
+enqueue      … tasks/s
+throughput   … tasks/s over … s
+first start  … ms after the command began
+wait         p50 … ms   p95 … ms   p99 … ms
+run          p50 … ms   p95 … ms   p99 … ms
+order        0 violations in ordered lanes
+limits       0 violations in limited lanes
+families     0 violations: follow-ups before all children had ended
 ";
 
 #[test]

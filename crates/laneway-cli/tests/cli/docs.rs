@@ -1,7 +1,8 @@
 //! Runs every console block of README and docs, in order, each page in an empty directory.
 //!
 //! A line that begins with `$ ` is run by a shell; the lines below it are what it prints, with `…` for anything. Nothing below it means
-//! that anything may be printed. `cargo run --release --` stands for the program. Blocks for other languages are not run here.
+//! that anything may be printed. `cargo run --release --` stands for the program. SQL blocks go through psql, each page to a database of its
+//! own. Rust blocks are run by the library's tests.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +10,12 @@ use crate::support::{Session, assert_matches};
 
 /// A command and what it prints.
 #[derive(Debug, Default)]
-struct Step {
-    command: String,
-    prints: Vec<String>,
+pub struct Step {
+    pub command: String,
+    pub prints: Vec<String>,
 }
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -27,7 +28,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-fn steps(page: &str) -> Vec<Step> {
+pub fn steps(page: &str) -> Vec<Step> {
     let (mut steps, mut inside) = (Vec::<Step>::new(), false);
     for line in page.lines() {
         match line.strip_prefix("```") {
@@ -71,4 +72,39 @@ fn every_console_block_does_what_it_shows() {
         }
     }
     assert!(run > 30, "only {run} commands were found");
+}
+
+/// What the page about SQL takes for granted: a schema of the application, and a handler for the children.
+const APPLICATION: &str = "
+create schema app;
+create function app.derive_batch(task bigint, payload jsonb) returns void language sql as '';
+select laneway.register_handler('derive.batch', 'app.derive_batch(bigint, jsonb)');
+";
+
+#[tokio::test]
+async fn every_sql_block_runs_and_says_what_it_shows() {
+    let mut run = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("a page is text");
+        let blocks: Vec<_> =
+            text.split("\n```sql\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
+        if blocks.is_empty() {
+            continue;
+        }
+        let session = Session::on_postgres().await;
+        session.store().await;
+        let script = format!("{APPLICATION}{}\n", blocks.join("\n"));
+        let ran = session.run_with_input("psql -XqAt -v ON_ERROR_STOP=1 -f - $DATABASE_URL", &script);
+        assert_eq!(ran.code, 0, "{}: {}{}", page.display(), ran.out, ran.err);
+        // A comment behind a query is what it prints.
+        let mut printed = ran.out.lines();
+        for line in
+            blocks.iter().flat_map(|block| block.lines()).filter(|line| line.starts_with("select state"))
+        {
+            let (_, expected) = line.split_once("-- ").expect("it says what it prints");
+            assert!(printed.any(|line| line == expected), "{}: {line}\n{}", page.display(), ran.out);
+        }
+        run += blocks.len();
+    }
+    assert!(run >= 4, "only {run} blocks were found");
 }

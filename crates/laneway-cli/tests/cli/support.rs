@@ -3,7 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
+use laneway_core::Store;
+use laneway_postgres::{PostgresOptions, PostgresStore};
+use laneway_sqlite::{SqliteOptions, SqliteStore};
 use laneway_testkit::cluster::{Cluster, Database};
 use tempfile::TempDir;
 
@@ -12,7 +16,7 @@ pub struct Session {
     directory: TempDir,
     variables: Vec<(String, String)>,
     /// Kept while the test runs.
-    _database: Option<Database>,
+    database: Option<Database>,
 }
 
 /// What a command did.
@@ -29,15 +33,32 @@ impl Session {
         Self {
             directory: tempfile::tempdir().expect("a temporary directory"),
             variables: vec![],
-            _database: None,
+            database: None,
         }
     }
 
     /// An empty directory; the store is a fresh PostgreSQL database.
     pub async fn on_postgres() -> Self {
-        let database = Cluster::shared().await.database().await.expect("a fresh database");
+        Self::on(Cluster::shared().await.database().await.expect("a fresh database"))
+    }
+
+    /// An empty directory; the store is this database.
+    pub fn on(database: Database) -> Self {
         let variables = vec![("DATABASE_URL".to_owned(), database.url.clone())];
-        Self { variables, _database: Some(database), ..Self::new() }
+        Self { variables, database: Some(database), ..Self::new() }
+    }
+
+    /// The store that commands use, from inside this process.
+    pub async fn store(&self) -> Arc<dyn Store> {
+        match &self.database {
+            Some(database) => {
+                Arc::new(PostgresStore::open(PostgresOptions::new(&database.url)).await.expect("a store"))
+            }
+            None => {
+                let file = SqliteOptions::new(self.path().join(".laneway/laneway.db"));
+                Arc::new(SqliteStore::open(file).await.expect("a store"))
+            }
+        }
     }
 
     pub fn path(&self) -> &Path {

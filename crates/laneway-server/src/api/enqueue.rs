@@ -4,13 +4,14 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use laneway_core::NewTask;
-use serde::Serialize;
-use utoipa::ToSchema;
+use laneway_core::{NewTask, check_bulk};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::lines;
 use crate::access::{Caller, Enqueue};
-use crate::input::{decode, expect_json, media_type, whole};
+use crate::input::{Asked, decode, expect_json, media_type, whole};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
 use crate::wire::{Enqueued, TaskRequest};
@@ -21,6 +22,33 @@ struct EnqueuedMany {
     tasks: Vec<Enqueued>,
 }
 
+/// Whether tasks are stored.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct EnqueueQuery {
+    /// Only checks the tasks, and stores nothing. What depends on other tasks, such as a key that is held, is not looked at.
+    #[serde(default, deserialize_with = "switch")]
+    #[param(value_type = Option<bool>)]
+    dry_run: bool,
+}
+
+/// A parameter that is switched on by being there: `?dry_run`, `?dry_run=true`.
+fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "" | "true" => Ok(true),
+        "false" => Ok(false),
+        other => Err(D::Error::custom(format!("`{}` is neither true nor false", other.escape_debug()))),
+    }
+}
+
+/// Tasks that would be accepted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Checked {
+    /// How many.
+    pub checked: u64,
+}
+
 /// Enqueue one task, an array of tasks, or a stream of lines.
 ///
 /// One task is answered with 201 when it is new and with 200 when its key was held. An array is stored whole or not at all.
@@ -29,7 +57,7 @@ struct EnqueuedMany {
 /// for one task.
 #[utoipa::path(
     post, path = "/api/v1/tasks", tag = "tasks", security(("token" = ["enqueue"])),
-    params(("Idempotency-Key" = Option<String>, Header, description = "Makes repeating the call safe")),
+    params(EnqueueQuery, ("Idempotency-Key" = Option<String>, Header, description = "Makes repeating the call safe")),
     request_body(content = TaskRequest, description = "A task, an array of tasks, or lines of tasks"),
     responses(
         (status = 201, description = "Stored", body = Enqueued),
@@ -40,42 +68,57 @@ struct EnqueuedMany {
 pub(crate) async fn enqueue(
     _: Caller<Enqueue>,
     State(app): State<App>,
+    Asked(query): Asked<EnqueueQuery>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let key = idempotency_key(&parts.headers)?;
     if media_type(&parts.headers) == "application/x-ndjson" {
         refuse_key(key)?;
-        return Ok(Json(lines::store(&*app.store, body).await?).into_response());
+        return match query.dry_run {
+            true => Ok(Json(lines::check(&*app.store, body).await?).into_response()),
+            false => Ok(Json(lines::store(&*app.store, body).await?).into_response()),
+        };
     }
     expect_json(&parts.headers)?;
     let bytes = whole(body).await?;
     if bytes.trim_ascii_start().starts_with(b"[") {
         refuse_key(key)?;
-        return store_many(&app, decode(&bytes)?).await;
+        let tasks = several(decode(&bytes)?)?;
+        return if query.dry_run { checked(&app, &tasks) } else { store_many(&app, tasks).await };
     }
-    store_one(&app, decode(&bytes)?, key).await
-}
-
-async fn store_one(app: &App, mut request: TaskRequest, key: Option<String>) -> Result<Response, Problem> {
+    let mut request: TaskRequest = decode(&bytes)?;
     if key.is_some() {
         request.idempotency_key = key;
     }
-    let enqueued = app.store.enqueue(request.into_task()?).await?;
+    let task = request.into_task()?;
+    if query.dry_run { checked(&app, &[task]) } else { store_one(&app, task).await }
+}
+
+fn checked(app: &App, tasks: &[NewTask]) -> Result<Response, Problem> {
+    check_bulk(tasks, &app.store.limits())?;
+    Ok(Json(Checked { checked: tasks.len() as u64 }).into_response())
+}
+
+async fn store_one(app: &App, task: NewTask) -> Result<Response, Problem> {
+    let enqueued = app.store.enqueue(task).await?;
     let location = HeaderValue::try_from(format!("/api/v1/tasks/{}", enqueued.id))
         .expect("digits are valid in a header");
     let status = if enqueued.is_new() { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, [(header::LOCATION, location)], Json(Enqueued::from(enqueued))).into_response())
 }
 
-async fn store_many(app: &App, requests: Vec<TaskRequest>) -> Result<Response, Problem> {
+fn several(requests: Vec<TaskRequest>) -> Result<Vec<NewTask>, Problem> {
     let made = |(place, request): (usize, TaskRequest)| -> Result<NewTask, Problem> {
         request.into_task().map_err(|mut refused| {
             refused.message = format!("task {place}: {}", refused.message);
             refused.into()
         })
     };
-    let tasks = requests.into_iter().enumerate().map(made).collect::<Result<_, _>>()?;
+    requests.into_iter().enumerate().map(made).collect()
+}
+
+async fn store_many(app: &App, tasks: Vec<NewTask>) -> Result<Response, Problem> {
     let enqueued = app.store.enqueue_many(tasks).await?;
     let tasks = enqueued.into_iter().map(Enqueued::from).collect();
     Ok(Json(EnqueuedMany { tasks }).into_response())

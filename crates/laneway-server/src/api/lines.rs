@@ -8,9 +8,10 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
-use laneway_core::{NewTask, Store};
+use laneway_core::{NewTask, Store, StoreError, check_bulk};
 use serde::Serialize;
 
+use super::enqueue::Checked;
 use crate::input::{BODY_BYTES_MAX, decode};
 use crate::problem::Problem;
 use crate::wire::TaskRequest;
@@ -31,16 +32,19 @@ pub(super) struct Stored {
 
 /// Stores the tasks of a stream.
 pub(super) async fn store(store: &dyn Store, body: Body) -> Result<Stored, Problem> {
-    let mut stream = Stream {
-        store,
-        pending: BytesMut::new(),
-        piece: Piece::default(),
-        stored: Stored::default(),
-        line: 0,
-    };
+    let mut stream = Stream::new(store);
     match stream.run(body).await {
         Ok(()) => Ok(stream.stored),
         Err(problem) => Err(problem.stored(stream.stored.stored)),
+    }
+}
+
+/// Checks the tasks of a stream, and stores nothing.
+pub(super) async fn check(store: &dyn Store, body: Body) -> Result<Checked, Problem> {
+    let mut stream = Stream { is_dry: true, ..Stream::new(store) };
+    match stream.run(body).await {
+        Ok(()) => Ok(Checked { checked: stream.checked }),
+        Err(problem) => Err(problem.stored(0)),
     }
 }
 
@@ -74,12 +78,27 @@ struct Stream<'a> {
     /// The beginning of a line whose end has not arrived.
     pending: BytesMut,
     piece: Piece,
+    /// True when nothing is stored.
+    is_dry: bool,
     stored: Stored,
+    checked: u64,
     /// Lines that were read.
     line: u64,
 }
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
+    fn new(store: &'a dyn Store) -> Self {
+        Self {
+            store,
+            pending: BytesMut::new(),
+            piece: Piece::default(),
+            is_dry: false,
+            stored: Stored::default(),
+            checked: 0,
+            line: 0,
+        }
+    }
+
     async fn run(&mut self, mut body: Body) -> Result<(), Problem> {
         while let Some(chunk) = next_chunk(&mut body).await? {
             self.take(&chunk).await?;
@@ -127,11 +146,17 @@ impl Stream<'_> {
         if piece.tasks.is_empty() {
             return Ok(());
         }
-        let enqueued = self.store.enqueue_many(piece.tasks).await.map_err(|error| {
+        let located = |error: StoreError| {
             let line =
                 error.invalid().and_then(|refused| piece.lines.get(place_in(&refused.message)).copied());
             Problem::from(error).line(line)
-        })?;
+        };
+        if self.is_dry {
+            check_bulk(&piece.tasks, &self.store.limits()).map_err(|refused| located(refused.into()))?;
+            self.checked += piece.tasks.len() as u64;
+            return Ok(());
+        }
+        let enqueued = self.store.enqueue_many(piece.tasks).await.map_err(located)?;
         self.stored.stored += enqueued.len() as u64;
         self.stored.existing += enqueued.iter().filter(|answer| !answer.is_new()).count() as u64;
         Ok(())

@@ -11,6 +11,7 @@ pub(crate) mod stats;
 pub(crate) mod stream;
 pub(crate) mod tasks;
 pub(crate) mod tokens;
+pub(crate) mod tree;
 pub(crate) mod workers;
 
 use serde::Serialize;

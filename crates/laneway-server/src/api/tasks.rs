@@ -18,6 +18,7 @@ use crate::access::{Caller, Operate, Read};
 use crate::input::{Asked, Content, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
+use crate::wire::fields::{Fields, Shown};
 use crate::wire::{Task, TaskPage};
 
 /// The longest wait for a result, in seconds.
@@ -38,6 +39,8 @@ pub(crate) struct ListQuery {
     cursor: Option<String>,
     /// How many: 1 to 500. 100.
     limit: Option<u32>,
+    /// Only these fields of each task, with commas: `id,state,error`.
+    fields: Option<String>,
 }
 
 impl ListQuery {
@@ -85,6 +88,7 @@ pub(crate) async fn list(
     let limit = query.limit.unwrap_or(100);
     validate::in_range("limit", limit, 1..=validate::PAGE_MAX)?;
     let filter = query.filter()?;
+    let fields = query.fields.as_deref().map(str::parse::<Fields>).transpose()?;
     let from = query.cursor.as_deref().map(read_cursor).transpose()?;
     let places = filter.places();
     let first = from.and_then(|(place, _)| places.iter().position(|known| *known == place)).unwrap_or(0);
@@ -94,7 +98,7 @@ pub(crate) async fn list(
         let left = limit - page.tasks.len() as u32;
         let listing = Listing { place: *place, filter: filter.clone(), after, limit: left };
         let found = app.store.list(listing).await?;
-        page.tasks.extend(found.tasks.into_iter().map(Task::from));
+        page.tasks.extend(found.tasks.into_iter().map(|view| Shown::of(view.into(), fields.as_ref())));
         page.looked = found.looked;
         if found.next.is_some() {
             page.next = Some(cursor_text(*place, found.next));
@@ -281,18 +285,29 @@ pub(crate) async fn delete(
     act(&app, &caller, Action::Delete, &id).await
 }
 
-/// Let a task start anew that has failed or was cancelled.
+/// What starts anew.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetryRequest {
+    /// Only its failed and cancelled children; the task waits for them again, and its handler is not called before.
+    #[serde(default)]
+    children: bool,
+}
+
+/// Let a task start anew that has failed or was cancelled, or its failed children.
 #[utoipa::path(
     post, path = "/api/v1/tasks/{id}/retry", tag = "tasks", security(("token" = ["operate"])),
-    params(("id" = i64, Path, description = "The task's number")),
+    params(("id" = i64, Path, description = "The task's number")), request_body = RetryRequest,
     responses((status = 200, body = Done), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn retry(
     caller: Caller<Operate>,
     State(app): State<App>,
     Segments(id): Segments<String>,
+    Content(request): Content<RetryRequest>,
 ) -> Result<Json<Done>, Problem> {
-    act(&app, &caller, Action::Retry, &id).await
+    let action = if request.children { Action::RetryChildren } else { Action::Retry };
+    act(&app, &caller, action, &id).await
 }
 
 /// End a task, or tell its worker to stop it.

@@ -261,6 +261,33 @@ mod tests {
         assert_eq!(after("soon"), None);
     }
 
+    /// Every hop of [`Caller::follow`] is resolved and judged anew by [`Caller::send`].
+    #[tokio::test]
+    async fn a_redirect_to_a_private_address_is_refused() {
+        let url = Url::parse("http://1.1.1.1/hook").unwrap();
+        let call = Call {
+            method: Method::GET,
+            url,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            timeout: Duration::from_secs(5),
+        };
+        let caller = Caller::new(HttpOptions::default()).unwrap();
+        for location in [
+            "http://127.0.0.1/",
+            "http://[::1]:80/",
+            "//169.254.169.254/latest",
+            "http://localhost/",
+            "https://10.0.0.1/",
+        ] {
+            let headers = [(header::LOCATION, HeaderValue::from_static(location))].into_iter().collect();
+            let answer = Answer { status: StatusCode::FOUND, headers, body: Bytes::new(), truncated: false };
+            let next = redirect(&call, &answer).unwrap().unwrap();
+            let refused = caller.send(&next).await.err().unwrap().to_string();
+            assert!(refused.contains("not a public address"), "{location}: {refused}");
+        }
+    }
+
     #[test]
     fn only_plain_http_urls_are_called() {
         for (text, right) in

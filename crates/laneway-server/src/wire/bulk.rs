@@ -15,6 +15,8 @@ pub(crate) enum Verb {
     Cancel,
     /// Lets those start anew that have failed or were cancelled.
     Retry,
+    /// Lets the failed and cancelled children of those start anew.
+    RetryChildren,
     /// Puts those off that wait, by `delay_ms`.
     Snooze,
     /// Removes those that do not run.
@@ -56,6 +58,7 @@ impl BulkRequest {
         match (self.action, self.delay_ms, self.priority) {
             (Verb::Cancel, None, None) => Ok(Action::Cancel),
             (Verb::Retry, None, None) => Ok(Action::Retry),
+            (Verb::RetryChildren, None, None) => Ok(Action::RetryChildren),
             (Verb::Delete, None, None) => Ok(Action::Delete),
             (Verb::Snooze, Some(delay), None) => Ok(Action::Snooze(Duration::from_millis(delay))),
             (Verb::SetPriority, None, Some(priority)) => Ok(Action::SetPriority(priority)),

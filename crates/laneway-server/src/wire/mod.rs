@@ -4,10 +4,12 @@
 //! library. Times are RFC 3339, lengths of time whole milliseconds (`…_ms`), payloads the text that was stored.
 
 pub(crate) mod bulk;
+pub(crate) mod fields;
 pub(crate) mod lane;
 pub(crate) mod queue;
 pub(crate) mod schedule;
 mod task;
+pub(crate) mod tree;
 pub(crate) mod worker;
 
 pub use lane::Limit;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use laneway_core::{Counts, Keep, KindCounts, Pausable, Pause, QueueSettings, QueueView, State};
+use laneway_core::{Counts, Keep, KindCounts, Pausable, Pause, QueueSettings, QueueView, Serial, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -29,6 +29,9 @@ pub(crate) struct Queue {
     keep_cancelled: Keep,
     /// Whether statistics are gathered.
     statistics: bool,
+    /// `off`, or, when its top-level tasks run one at a time, how many of their children run at once: `{"children": 4}`.
+    #[schema(value_type = serde_json::Value)]
+    serial: Serial,
 }
 
 impl From<QueueView> for Queue {
@@ -41,6 +44,7 @@ impl From<QueueView> for Queue {
             keep_failed: view.keep_failed,
             keep_cancelled: view.keep_cancelled,
             statistics: view.statistics,
+            serial: view.serial,
         }
     }
 }
@@ -60,6 +64,9 @@ pub(crate) struct QueueChange {
     keep_cancelled: Option<Keep>,
     /// Whether statistics are gathered.
     statistics: Option<bool>,
+    /// `"off"` or `{"children": 4}`. Only while the queue has no open tasks.
+    #[schema(value_type = Option<serde_json::Value>)]
+    serial: Option<Serial>,
 }
 
 impl From<QueueChange> for QueueSettings {
@@ -69,7 +76,7 @@ impl From<QueueChange> for QueueSettings {
             keep_failed: change.keep_failed,
             keep_cancelled: change.keep_cancelled,
             statistics: change.statistics,
-            ..Self::default()
+            serial: change.serial,
         }
     }
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::fields::Shown;
 use super::lane::Limit;
 
 /// A task that is to be enqueued, as JSON: the body of `POST /api/v1/tasks`, and a line of a bulk.
@@ -255,8 +256,12 @@ pub(crate) struct Task {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     progress: Option<laneway_core::ProgressView>,
-    /// How long one attempt may take, how it is retried, tags, trace, unique key and the fire it comes from, where they
-    /// were given.
+    /// Its latest children, counted: `total`, `open`, `completed`, `failed`, `cancelled`, the `policy` and the first `errors`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    family: Option<laneway_core::FamilyView>,
+    /// How long one attempt may take, how it is retried, tags, trace, unique key, the fire it comes from, the `step` of its
+    /// family and the task that it runs `after`, where they are given.
     #[serde(flatten)]
     #[schema(value_type = Object)]
     options: laneway_core::TaskOptions,
@@ -286,6 +291,7 @@ impl From<TaskView> for Task {
             error: view.error,
             cancel_requested: view.cancel_requested,
             progress: view.progress,
+            family: view.family,
             options: view.options,
         }
     }
@@ -294,8 +300,9 @@ impl From<TaskView> for Task {
 /// One page of tasks.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TaskPage {
-    /// The tasks.
-    pub tasks: Vec<Task>,
+    /// The tasks, whole or as `fields` asks for.
+    #[schema(value_type = Vec<Task>)]
+    pub tasks: Vec<Shown>,
     /// Where the next page begins (`cursor=`); none when this was the last.
     pub next: Option<String>,
     /// How far it looked: `until_full`, `to_the_end`, or `{"rows": 10000}`, after which it stopped.

@@ -108,7 +108,7 @@ async fn redirects_are_followed_without_secrets_for_other_hosts_and_not_for_ever
         "method": "POST", "url": format!("{url}/to/{other}/here"), "headers": {"Authorization": "Bearer t"}, "body": "text",
     }))
     .await;
-    let circle = send(json!({"url": format!("{url}/to//again")})).await;
+    let circle = send(json!({"url": format!("{url}/round")})).await;
     let elsewhere = send(json!({"url": format!("{url}/to/file:///etc/passwd")})).await;
 
     assert_eq!(followed.state, TaskState::Completed);
@@ -116,8 +116,44 @@ async fn redirects_are_followed_without_secrets_for_other_hosts_and_not_for_ever
     let seen = &second.seen()[0];
     assert_eq!((seen.method.as_str(), seen.path.as_str(), seen.body.as_str()), ("POST", "/here", "text"));
     assert!(!seen.headers.contains_key("authorization"));
-    assert!(circle.state == TaskState::Completed || circle.error.unwrap().contains("redirects"));
+    assert_eq!(
+        (circle.state, circle.attempt),
+        (TaskState::Failed, 1),
+        "it would not end the next time either"
+    );
+    assert_eq!(circle.error.unwrap(), format!("more than 5 redirects, the last to `{url}/round`"));
+    assert_eq!(first.seen().iter().filter(|seen| seen.path == "/round").count(), 6);
     assert_eq!((elsewhere.state, elsewhere.attempt), (TaskState::Failed, 1));
+}
+
+const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/handlers/localhost.crt");
+
+/// Whom to trust is read from the environment when a worker starts, so this runs once more as a process of its own.
+#[tokio::test]
+async fn an_https_target_is_called_when_its_certificate_is_trusted() {
+    let (server, url) = Server::start_with_tls().await;
+
+    let task = send(json!({"url": format!("{url}/orders")})).await;
+
+    if std::env::var_os("SSL_CERT_FILE").is_some_and(|file| file == CERTIFICATE) {
+        assert_eq!((task.state, &result(&task)["body"]), (TaskState::Completed, &json!({"done": true})));
+        assert_eq!(server.seen().len(), 1);
+        return;
+    }
+    assert_eq!((task.state, task.attempt), (TaskState::Failed, 3), "the certificate may be renewed any time");
+    assert_eq!(
+        task.error.as_deref(),
+        Some("`localhost` could not be reached: invalid peer certificate: UnknownIssuer")
+    );
+    assert_eq!(server.seen().len(), 0, "nothing is sent to a server that is not trusted");
+    let trusting = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "http::an_https_target_is_called_when_its_certificate_is_trusted"])
+        .env("SSL_CERT_FILE", CERTIFICATE)
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&trusting.stdout);
+    assert!(trusting.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[tokio::test]

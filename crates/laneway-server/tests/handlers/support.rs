@@ -8,10 +8,15 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use laneway::core::{RetryPolicy, TaskView};
 use laneway::{Client, Payload, SqliteStore, StoreHandle, Worker, WorkerBuilder};
 use laneway_server::handlers::{HttpOptions, Reach};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// One request that the server got.
 #[derive(Clone, Debug)]
@@ -38,12 +43,43 @@ impl Server {
         (server, url)
     }
 
+    /// The same behind TLS, with a certificate for `localhost` that it has signed itself.
+    pub async fn start_with_tls() -> (Self, String) {
+        let (server, listener) = (Self::default(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        let routes = Router::new().fallback(answer).with_state(server.clone());
+        let tls = TlsAcceptor::from(Arc::new(certified()));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (tls, service) = (tls.clone(), TowerToHyperService::new(routes.clone()));
+                tokio::spawn(async move {
+                    // A client that does not trust us goes away.
+                    let Ok(stream) = tls.accept(stream).await else { return };
+                    let connection = hyper::server::conn::http1::Builder::new();
+                    connection.serve_connection(TokioIo::new(stream), service).await.unwrap();
+                });
+            }
+        });
+        (server, url)
+    }
+
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 }
 
-/// `/status/503` answers so; `/flaky` fails the first time; `/to/URL` redirects; `/big` answers a lot; `/slow` never does.
+fn certified() -> rustls::ServerConfig {
+    let certificate = CertificateDer::from_pem_slice(include_bytes!("localhost.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("localhost.key")).unwrap();
+    rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap()
+}
+
+/// `/status/503` answers so; `/flaky` fails the first time; `/to/URL` redirects, `/round` to itself; `/big` answers a lot; `/slow` never does.
 async fn answer(State(server): State<Server>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
@@ -62,6 +98,7 @@ async fn answer(State(server): State<Server>, request: Request) -> Response {
     }
     match path.as_str() {
         "/flaky" if times == 1 => (StatusCode::BAD_GATEWAY, "not yet").into_response(),
+        "/round" => (StatusCode::FOUND, [("location", "/round")]).into_response(),
         "/busy" => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "600")]).into_response(),
         "/big" => Bytes::from(vec![b'x'; 1_000_000]).into_response(),
         "/slow" => std::future::pending().await,

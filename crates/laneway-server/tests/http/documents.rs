@@ -1,6 +1,11 @@
 //! What the server says about itself: the OpenAPI document, and the page about errors.
 
+use std::sync::Arc;
+
+use laneway::core::Store;
+use laneway_server::Server;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::client::Running;
 
@@ -96,4 +101,40 @@ fn the_page_about_http_has_the_table_of_codes() {
     documented.sort();
     known.sort();
     assert_eq!(documented, known);
+}
+
+/// The Rust of the page, as it stands there but for the port.
+#[tokio::test]
+async fn the_rust_of_the_page_about_http_works() {
+    async fn serve(store: Arc<dyn Store>, stop: CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
+        let bound = Server::builder(store).listen("127.0.0.1:7420".parse()?).build()?.bind().await?;
+        bound.serve(stop).await; // until the `CancellationToken` is cancelled
+        Ok(())
+    }
+    let (store, stop) = (laneway_testkit::sqlite::fresh().await, CancellationToken::new());
+    stop.cancel();
+
+    // Another program may have the port. What matters is that the page's lines are these, and end when they are told to.
+    let _ = serve(store.handle(), stop).await;
+
+    let block = PAGE.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let bare = |text: &str| text.split_whitespace().collect::<String>();
+    assert!(bare(include_str!("documents.rs")).contains(&bare(block)), "{block}");
+}
+
+#[tokio::test]
+async fn every_answer_names_its_request() {
+    let store = laneway_testkit::sqlite::fresh().await;
+    let server = Running::on(store.handle()).await;
+    let named = async |name: &str| {
+        let answer = server.send("GET", "/api/v1/tasks/99", &[("x-request-id", name)], "").await;
+        let line =
+            answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: ")).map(str::to_owned);
+        line.expect("it is named")
+    };
+
+    assert_eq!(named("order-7").await, "order-7");
+    for unfit in ["", "two words", &"x".repeat(101)] {
+        assert_eq!(named(unfit).await.len(), 32, "{unfit:?} is replaced");
+    }
 }

@@ -4,6 +4,7 @@ mod access;
 mod bad_input;
 mod client;
 mod documents;
+mod families;
 mod metrics;
 mod outage;
 mod routes;

@@ -18,6 +18,8 @@ crate::on_both_stores! {
     a_task_says_why_it_does_not_run_and_what_went_wrong,
     statistics_have_a_point_per_step,
     a_bulk_is_stopped_and_goes_on,
+    a_bulk_that_another_server_left_is_finished,
+    reasons_have_names_and_say_who,
 }
 
 async fn queues_are_listed_changed_and_paused(store: &TestStore) {
@@ -225,4 +227,57 @@ async fn a_bulk_is_stopped_and_goes_on(store: &TestStore) {
         server.get(&path).await.expect(200)["state"] == "finished"
     })
     .await;
+}
+
+/// What a server leaves that dies after the first step is an unfinished bulk of the store.
+async fn a_bulk_that_another_server_left_is_finished(store: &TestStore) {
+    use laneway::core::{Action, Actor, BulkState, Filter, NewBulk};
+    let ids = store.given_all((0..1_200).map(|_| a_task())).await;
+    let server = Running::on(store.handle()).await;
+    server.get("/readyz").await;
+
+    let another = store.another().await;
+    let all = NewBulk::new(Action::Cancel, Filter::default());
+    let bulk = another.start_bulk(&Actor::program(), all).await.unwrap();
+    let left = another.bulk_step(bulk.id).await.unwrap().unwrap();
+    drop(another);
+
+    assert_eq!((left.state, left.done), (BulkState::Running, 500));
+    let path = format!("/api/v1/bulk/{}", bulk.id.0);
+    laneway_testkit::store::until("the bulk has finished", async || {
+        server.get(&path).await.expect(200)["state"] == "finished"
+    })
+    .await;
+    assert_eq!(server.get(&path).await.expect(200)["done"], 1_200, "each task once");
+    assert_eq!(store.state(ids[1_199]).await, laneway::core::State::Cancelled);
+}
+
+async fn reasons_have_names_and_say_who(store: &TestStore) {
+    let [later, first, second] =
+        store.given([a_task().delay(Duration::from_secs(600)), a_task().lane("a"), a_task().lane("a")]).await;
+    let mut worker = store.worker().await;
+    let server = Running::on(store.handle()).await;
+    let reasons =
+        async |task| server.get(&format!("/api/v1/tasks/{task}/why")).await.expect(200)["reasons"].clone();
+    let claimed = worker.claim_one().await;
+
+    assert_eq!(reasons(later).await[0]["reason"], "due");
+    let running = reasons(first).await[0].clone();
+    assert_eq!((&running["reason"], &running["name"]), (&json!("running"), &json!("test")));
+    let full = reasons(second).await[0].clone();
+    assert_eq!((&full["reason"], &full["limit"]), (&json!("lane_full"), &json!(1)));
+    let held_by = &full["held_by"][0];
+    assert_eq!(
+        (&held_by["task"], &held_by["state"], &held_by["name"]),
+        (&json!(first.0), &json!("leased"), &json!("test"))
+    );
+    server.send("POST", "/api/v1/queues/default/pause", &[("x-reason", "night")], "").await.expect(200);
+    let paused = reasons(second).await[0].clone();
+    assert_eq!((&paused["reason"], &paused["by"]), (&json!("queue_paused"), &json!("http")));
+    worker.settle(&claimed, laneway_testkit::worker::failed()).await;
+    let ended = reasons(first).await[0].clone();
+    assert_eq!(
+        (&ended["reason"], &ended["state"], &ended["error"]),
+        (&json!("ended"), &json!("failed"), &json!("never works"))
+    );
 }

@@ -16,6 +16,8 @@ crate::on_both_stores! {
     a_bad_line_says_where_and_how_many_are_stored,
     pages_follow_one_another_through_all_lists,
     a_payload_keeps_its_text,
+    a_list_shows_only_the_fields_that_are_asked_for,
+    a_dry_run_checks_and_stores_nothing,
     operators_act_on_a_task_and_are_in_the_audit,
     a_result_is_waited_for,
     a_bulk_is_carried_out_in_the_background,
@@ -242,4 +244,40 @@ async fn named_tasks_are_answered_one_by_one(store: &TestStore) {
 
     assert_eq!(results["results"][0], json!({"id": id, "result": "done"}));
     assert_eq!(results["results"][1]["code"], "not_found");
+}
+
+async fn a_list_shows_only_the_fields_that_are_asked_for(store: &TestStore) {
+    store.given_one(a_task().payload(r#"{"n":9007199254740993}"#)).await;
+    let server = Running::on(store.handle()).await;
+
+    let some = server.get("/api/v1/tasks?fields=id,state,payload,worker,family").await;
+
+    let expected = r#"{"tasks":[{"id":1,"payload":{"n":9007199254740993},"state":"pending","worker":null}],"#;
+    assert!(some.body.starts_with(expected), "{}", some.body);
+    let refused = server.get("/api/v1/tasks?fields=id,colour").await;
+    assert_eq!(refused.problem(), (400, "invalid_name".into(), Some("fields".into())));
+}
+
+async fn a_dry_run_checks_and_stores_nothing(store: &TestStore) {
+    let server = Running::on(store.handle()).await;
+    let path = "/api/v1/tasks?dry_run";
+
+    let one = server.post(path, r#"{"kind": "a"}"#).await.expect(200);
+    let several =
+        server.post("/api/v1/tasks?dry_run=true", r#"[{"kind": "a"}, {"kind": "b"}]"#).await.expect(200);
+    let lines = server.send("POST", path, &LINES, &"{\"kind\": \"a\"}\n".repeat(1_500)).await.expect(200);
+    let bad = server.post(path, r#"[{"kind": "a"}, {"kind": "b", "priority": 5000}]"#).await;
+    let bad_line =
+        server.send("POST", path, &LINES, "{\"kind\": \"a\"}\n{\"kind\": \"a\", \"priority\": 5000}").await;
+
+    let checked = |n: u64| json!({"checked": n});
+    assert_eq!((one, several, lines), (checked(1), checked(2), checked(1_500)));
+    assert_eq!(bad.problem(), (400, "out_of_range".into(), Some("priority".into())));
+    assert_eq!((&bad_line.json()["line"], &bad_line.json()["stored"]), (&json!(2), &json!(0)));
+    assert_eq!(store.total().await, 0);
+    assert_eq!(
+        server.post("/api/v1/tasks?dry_run=perhaps", r#"{"kind": "a"}"#).await.problem().2,
+        Some("dry_run".into())
+    );
+    assert_eq!(server.post("/api/v1/tasks?dry_run=false", r#"{"kind": "a"}"#).await.status, 201);
 }

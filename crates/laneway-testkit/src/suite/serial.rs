@@ -158,8 +158,8 @@ pub async fn a_full_serial_queue_says_who_is_waiting(store: &TestStore) {
     let why = store.why(next).await.unwrap().unwrap();
 
     let full = why.reasons.iter().find_map(|reason| match reason {
-        Reason::LaneFull { limit, held_by } => Some((*limit, held_by[0].task, held_by[0].worker)),
+        Reason::LaneFull { limit, held_by } => Some((*limit, held_by[0].task, held_by[0].state)),
         _ => None,
     });
-    assert_eq!(full, Some((1, parent, None)));
+    assert_eq!(full, Some((1, parent, State::Waiting)));
 }

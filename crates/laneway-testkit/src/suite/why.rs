@@ -87,8 +87,13 @@ pub async fn a_full_lane_says_who_holds_it(store: &TestStore) {
 
     let [Reason::LaneFull { limit: 1, held_by }] = &found[..] else { panic!("{found:?}") };
     let started = store.view(first).await.started_at.unwrap();
-    let holder =
-        Holder { task: first, worker: Some(worker.session().0), name: Some("test".into()), at: started };
+    let holder = Holder {
+        task: first,
+        state: State::Leased,
+        worker: Some(worker.session().0),
+        name: Some("test".into()),
+        at: started,
+    };
     assert_eq!(held_by, &[holder]);
     assert_eq!(reasons(store, third).await[1], Reason::Behind { ahead: 1, more: false });
 }
@@ -102,7 +107,7 @@ pub async fn a_lane_can_be_held_by_a_task_in_back_off(store: &TestStore) {
     let found = reasons(store, second).await;
 
     let [Reason::LaneFull { held_by, .. }] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((held_by[0].task, held_by[0].worker), (first, None));
+    assert_eq!((held_by[0].task, held_by[0].state, held_by[0].worker), (first, State::Later, None));
     assert_eq!(held_by[0].at, store.view(first).await.due_at.unwrap());
 }
 

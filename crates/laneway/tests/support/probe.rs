@@ -129,6 +129,10 @@ impl Store for Probe {
         self.store.name()
     }
 
+    fn limits(&self) -> Limits {
+        self.store.limits()
+    }
+
     async fn enqueue(&self, task: NewTask) -> Result<Enqueued, StoreError> {
         self.count("enqueue")?.enqueue(task).await
     }

@@ -10,6 +10,7 @@ mod families;
 mod liveness;
 mod memory;
 mod outages;
+mod pages;
 mod resting;
 mod schedules;
 mod sql_handlers;

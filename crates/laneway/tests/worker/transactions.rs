@@ -108,6 +108,40 @@ async fn effects_in_the_transaction_that_completes_happen_exactly_once() {
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
 }
 
+/// A parent that completes in its own transaction, and what it spawns goes with that.
+async fn pay_in_shares(
+    pay_this: Pay,
+    attempt: laneway::Attempt,
+    completion: Completion,
+    State(url): State<String>,
+) -> Result<(), Failure> {
+    for number in [1, 2] {
+        attempt.spawn(job(number))?;
+    }
+    attempt.follow_up(job(3))?;
+    pay(pay_this, attempt, completion, State(url)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_of_a_completion_in_the_handlers_transaction_are_stored_once() {
+    for then in [Then::Commit, Then::FailFirst, Then::CommitAndFail] {
+        let (database, store) = database().await;
+        let (client, recorder) = (Client::new(&store), Recorder::default());
+        let parent = client.enqueue(Pay { then }).await.unwrap();
+
+        let worker = a_worker(&store, &recorder, 4).state(database.url.clone()).handle(pay_in_shares);
+        worker.build().unwrap().run_until_empty().await.unwrap();
+
+        assert_eq!(client.wait(parent).await.unwrap().state(), TaskState::Completed);
+        let family = client.family(parent).await.unwrap().unwrap();
+        assert_eq!((family.total, family.completed), (2, 2));
+        assert_eq!(recorder.log().ended.len(), 3, "two children and a follow-up ran");
+        assert_eq!(count(&*store, TaskState::Completed).await, 4, "the parent, two children, one follow-up");
+        assert_eq!(accounts(&database).await, 1);
+        assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_completion_after_the_lease_was_lost_is_refused_and_rolls_back() {
     let (database, store) = database().await;

@@ -18,6 +18,8 @@ pub struct Checks(Mutex<Seen>);
 
 #[derive(Clone, Default)]
 pub struct Seen {
+    /// When the first attempt began.
+    pub first_start: Option<Instant>,
     pub attempts: u64,
     pub failed: u64,
     pub ended: u64,
@@ -63,6 +65,7 @@ impl Checks {
         let task = attempt.task();
         let could_start = task.attempt == 1 && task.lane.is_none() && !task.kind.as_str().ends_with("later");
         let mut seen = self.lock();
+        seen.first_start.get_or_insert_with(Instant::now);
         seen.attempts += 1;
         seen.running += 1;
         if could_start {

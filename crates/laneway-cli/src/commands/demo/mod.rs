@@ -17,7 +17,7 @@ use laneway::{Client, SqliteStore, Stop, StoreHandle, Worker};
 use laneway_core::{QueueName, ScheduleName, State as TaskState};
 
 use self::checks::Checks;
-use self::report::{Live, Report};
+use self::report::{Course, Live, Report};
 use crate::context::Context;
 use crate::problem::{Exit, Outcome, Problem};
 use crate::settings::Origin;
@@ -40,6 +40,7 @@ pub struct Demo {
 
 impl Demo {
     pub async fn run(&self, context: &Context) -> Outcome {
+        let began = Instant::now();
         let (store, place) = store(context).await?;
         let queue = QueueName::new(format!("demo-{:08x}", uuid::Uuid::new_v4().as_fields().0))?;
         context.out.note(&format!("demo on {place}, queue {queue}, {WORKERS} workers of {SLOTS} slots"));
@@ -51,9 +52,9 @@ impl Demo {
         }
 
         let started = Instant::now();
-        let expected = load::enqueue(&Client::new(&store), &queue, self.scale).await?;
+        let tasks = load::enqueue(&Client::new(&store), &queue, self.scale).await?;
         let enqueued_in = started.elapsed();
-        watch(&checks, expected, context).await?;
+        watch(&checks, tasks, context).await?;
         let schedule = ScheduleName::new(queue.as_str())?;
         store.remove_schedule(&schedule).await?;
         stop.drain();
@@ -65,7 +66,7 @@ impl Demo {
 
         let took = started.elapsed();
         let open = open_tasks(&store, &queue).await?;
-        let report = Report::new(&checks, expected, open, enqueued_in, took);
+        let report = Report::new(&checks, Course { tasks, open, began, enqueued_in, took });
         report.show(&store, &queue, place.is_temporary, context)?;
         Ok(if report.is_right() { Exit::Done } else { Exit::Error })
     }

@@ -67,6 +67,8 @@ pub struct Report {
     family_violations: u64,
     enqueued_per_s: u64,
     ended_per_s: u64,
+    /// From the start of the command until the first task ran.
+    first_start_ms: f64,
     wait_ms: Quantiles,
     run_ms: Quantiles,
     seconds: f64,
@@ -97,10 +99,23 @@ impl Quantiles {
     }
 }
 
+/// What the demo has measured besides its handlers.
+pub struct Course {
+    /// Tasks that were expected to end.
+    pub tasks: u64,
+    /// Of those, tasks that have not.
+    pub open: u64,
+    /// When the command began.
+    pub began: Instant,
+    pub enqueued_in: Duration,
+    pub took: Duration,
+}
+
 impl Report {
-    /// `tasks` were expected to end, and `open` of them have not.
-    pub fn new(checks: &Checks, tasks: u64, open: u64, enqueued_in: Duration, took: Duration) -> Self {
+    pub fn new(checks: &Checks, course: Course) -> Self {
+        let Course { tasks, open, began, enqueued_in, took } = course;
         let seen = checks.seen();
+        let first_start = seen.first_start.map_or(took, |first| first.duration_since(began));
         let per_second = |count: u64, time: Duration| (count as f64 / time.as_secs_f64().max(0.001)) as u64;
         Self {
             tasks,
@@ -113,6 +128,7 @@ impl Report {
             family_violations: seen.too_early,
             enqueued_per_s: per_second(tasks, enqueued_in),
             ended_per_s: per_second(seen.ended, took),
+            first_start_ms: (first_start.as_secs_f64() * 10_000.0).round() / 10.0,
             wait_ms: Quantiles::of(seen.waits),
             run_ms: Quantiles::of(seen.runs),
             seconds: (took.as_secs_f64() * 100.0).round() / 100.0,
@@ -144,6 +160,7 @@ impl Report {
             ),
             ("enqueue", format!("{} tasks/s", text::number(self.enqueued_per_s))),
             ("throughput", format!("{} tasks/s over {:.1} s", text::number(self.ended_per_s), self.seconds)),
+            ("first start", format!("{} ms after the command began", self.first_start_ms)),
             ("wait", self.wait_ms.shown()),
             ("run", self.run_ms.shown()),
             ("order", format!("{} violations in ordered lanes", self.order_violations)),

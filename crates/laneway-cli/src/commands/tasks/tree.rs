@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use laneway_core::{FamilyView, State, TaskId, TaskView, Tree};
+use laneway_core::{FamilyView, Rest, State, TaskId, TaskView, Tree};
 
 use super::ls::when;
 use super::show::not_found;
@@ -42,7 +42,9 @@ fn drawn(tree: &Tree, now: Timestamp) -> String {
 /// Draws a task behind `branch`, and everything below it behind `indent`.
 fn draw(tree: &Tree, branch: &str, indent: &str, now: Timestamp, lines: &mut Vec<String>) {
     lines.push(format!("{branch}{}", about(&tree.task, now)));
-    let rest = tree.rest.iter().map(|(state, tasks)| Below::Rest(*state, *tasks));
+    let Rest { open, completed, failed, cancelled } = tree.rest;
+    let rest = [(open, "open"), (failed, "failed"), (cancelled, "cancelled"), (completed, "completed")];
+    let rest = rest.into_iter().filter(|(tasks, _)| *tasks > 0).map(|(tasks, how)| Below::Rest(tasks, how));
     let below: Vec<_> = tree
         .children
         .iter()
@@ -56,9 +58,7 @@ fn draw(tree: &Tree, branch: &str, indent: &str, now: Timestamp, lines: &mut Vec
         let indent = format!("{indent}{}", if is_last { "   " } else { "│  " });
         match one {
             Below::Child(child) => draw(child, &branch, &indent, now, lines),
-            Below::Rest(state, tasks) => {
-                lines.push(format!("{branch}{} more {}", text::number(*tasks), called(*state)))
-            }
+            Below::Rest(tasks, how) => lines.push(format!("{branch}{} more {how}", text::number(*tasks))),
             Below::FollowUp(task) => lines.push(format!("{branch}then {}", about(task, now))),
         }
     }
@@ -66,19 +66,15 @@ fn draw(tree: &Tree, branch: &str, indent: &str, now: Timestamp, lines: &mut Vec
 
 enum Below<'a> {
     Child(&'a Tree),
-    Rest(State, u64),
+    Rest(u64, &'static str),
     FollowUp(&'a TaskView),
-}
-
-/// What is counted as leased stands for everything open.
-fn called(state: State) -> &'static str {
-    if state == State::Leased { "open" } else { state.as_str() }
 }
 
 fn about(task: &TaskView, now: Timestamp) -> String {
     let family = task.family.as_ref().map(|family| format!("  {}", counted(family))).unwrap_or_default();
-    let error =
-        task.error.as_deref().map(|error| format!("  {}", text::first_line(error, 100))).unwrap_or_default();
+    // A task that has completed in the end may have failed before.
+    let error = task.error.as_deref().filter(|_| task.state != State::Completed);
+    let error = error.map(|error| format!("  {}", text::first_line(error, 100))).unwrap_or_default();
     format!("{} {}  {}  {}{family}{error}", task.kind, task.id, task.state, when(task, now))
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use laneway_core::{Holder, Paused, Reason, Serving, TaskId};
+use laneway_core::{Holder, Paused, Reason, Serving, State, TaskId};
 
 use super::ls::short;
 use super::show::not_found;
@@ -56,10 +56,12 @@ fn sentence(reason: &Reason, now: Timestamp) -> String {
         }
         Reason::Behind { ahead, more } => format!("{} ahead of it", text::count(*ahead, *more)),
         Reason::Waiting { open, failed, children } => {
-            let failed = if *failed > 0 { format!(", {failed} have failed") } else { String::new() };
+            let (are, have) =
+                (if *open == 1 { "is" } else { "are" }, if *failed == 1 { "has" } else { "have" });
+            let failed = if *failed > 0 { format!(", {failed} {have} failed") } else { String::new() };
             let first: Vec<_> =
                 children.iter().map(|child| format!("{} {}", child.task, child.state)).collect();
-            format!("{open} of its children are open{failed}: {}", first.join(", "))
+            format!("{open} of its children {are} open{failed}: {}", first.join(", "))
         }
         Reason::After { task } => format!("it runs after task {task}, which has not ended"),
         Reason::NoWorker { serving } => no_worker(serving),
@@ -90,6 +92,7 @@ fn holder(holder: &Holder) -> String {
     match (&holder.name, holder.worker) {
         (Some(name), _) => format!("{} on {name}", holder.task),
         (None, Some(worker)) => format!("{} on {}", holder.task, short(&worker.to_string())),
+        (None, None) if holder.state == State::Waiting => format!("{} waiting for its children", holder.task),
         (None, None) => format!("{} in back-off", holder.task),
     }
 }
