@@ -1,7 +1,7 @@
 //! A newcomer's path: an empty folder, a clone, and the README's commands word for word.
 //!
-//! The clone is of what is committed. It is built as the README says, but without optimisation, which takes about 110 s of two
-//! cores, and less once the dependencies are there: they are kept beside the other builds of this workspace.
+//! The clone is of what is committed. It is built as the README says, but without optimisation, which takes a few minutes, and less
+//! once the dependencies are there: they are kept beside the other builds of this workspace.
 
 use std::path::{Path, PathBuf};
 
