@@ -1,6 +1,7 @@
 //! What can be written on the command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -41,6 +42,22 @@ pub struct Global {
     /// Say nothing but data and errors
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub quiet: bool,
+    /// Log to standard error what the program does; -vv and -vvv tell more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, hide_short_help = true, help_heading = "Global options")]
+    pub verbose: u8,
+    /// Look again every so many seconds, until Ctrl-C; for ls, show, why, tree and status
+    #[arg(
+        long,
+        global = true,
+        value_name = "SECS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = seconds,
+        hide_short_help = true,
+        help_heading = "Global options"
+    )]
+    pub watch: Option<Duration>,
     /// No colours, also not on a terminal (as does NO_COLOR)
     #[arg(long, global = true, hide_short_help = true, help_heading = "Global options")]
     pub no_color: bool,
@@ -52,6 +69,14 @@ pub struct Global {
     pub reason: Option<String>,
     #[command(flatten)]
     pub flags: Flags<Common>,
+}
+
+/// How often to look.
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=3_600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("a number of seconds from 0.1 to 3600".into()),
+    }
 }
 
 /// The commands.
@@ -131,13 +156,34 @@ impl Command {
         }
     }
 
-    /// True when it ends in its own way on Ctrl-C.
-    pub fn deals_with_signals(&self) -> bool {
+    /// True when it only looks, so that it can be done again and again.
+    pub fn is_look(&self) -> bool {
+        match self {
+            Self::Tasks(command) => command.is_look(),
+            Self::Queues(command) => command.is_look(),
+            Self::Lanes(command) => command.is_look(),
+            Self::Schedules(command) => command.is_look(),
+            Self::Worker(command) => command.is_look(),
+            Self::Bulk(command) => command.is_look(),
+            Self::Store(command) => command.is_look(),
+            _ => false,
+        }
+    }
+
+    /// True when it is a daemon, which logs by itself.
+    pub fn is_daemon(&self) -> bool {
         match self {
             Self::Dev(_) | Self::Serve(_) => true,
             Self::Worker(command) => command.runs(),
-            Self::Enqueue(command) => command.many.is_some(),
             _ => false,
+        }
+    }
+
+    /// True when it ends in its own way on Ctrl-C.
+    pub fn deals_with_signals(&self) -> bool {
+        match self {
+            Self::Enqueue(command) => command.many.is_some(),
+            daemon => daemon.is_daemon(),
         }
     }
 }

@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use console::Term;
 
 use crate::args::{Cli, Global};
 use crate::context::Context;
@@ -46,12 +47,33 @@ async fn run(cli: Arc<Cli>) -> Outcome {
         console::set_colors_enabled_stderr(false);
     }
     let context = context(&cli)?;
+    if cli.global.verbose > 0 && !cli.command.is_daemon() {
+        logging::start(&context.settings);
+    }
     if cli.command.deals_with_signals() {
         return cli.command.run(&context).await;
     }
     tokio::select! {
-        outcome = cli.command.run(&context) => outcome,
+        outcome = once_or_again(&cli, &context) => outcome,
         _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
+    }
+}
+
+/// Carries the command out, or looks again and again with `--watch`.
+async fn once_or_again(cli: &Cli, context: &Context) -> Outcome {
+    let Some(every) = cli.global.watch else { return cli.command.run(context).await };
+    if !cli.command.is_look() {
+        return Err(Problem::usage("`--watch` is for ls, show, why, tree and status; leave it out"));
+    }
+    let screen = Term::stdout();
+    loop {
+        if screen.is_term() {
+            screen
+                .clear_screen()
+                .map_err(|error| Problem::because("the screen cannot be cleared", &error))?;
+        }
+        cli.command.run(context).await?;
+        tokio::time::sleep(every).await;
     }
 }
 
@@ -74,9 +96,21 @@ fn read_settings(cli: &Cli) -> Result<Settings, Problem> {
     let variables: Vec<_> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    let flags = [cli.global.flags.given.clone(), cli.command.flags()].concat();
+    let mut flags = [cli.global.flags.given.clone(), cli.command.flags()].concat();
+    flags.extend(verbosity(cli.global.verbose));
     let config = cli.global.config.as_deref();
     Settings::read(&Sources { flags: &flags, config, working: &working, variables: &variables })
+}
+
+/// `-v` as the log level that it stands for.
+fn verbosity(verbose: u8) -> Option<settings::Given> {
+    let level = match verbose {
+        0 => return None,
+        1 => "info,laneway=debug",
+        2 => "debug",
+        _ => "trace",
+    };
+    Some((settings::find("log.level")?, level.to_owned()))
 }
 
 /// Says what went wrong, and makes it an exit code.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use laneway::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, StoreHandle};
 use laneway_core::{Store, StoreError};
+use tracing::debug;
 
 use crate::problem::{Exit, Problem};
 use crate::settings::{Origin, Settings};
@@ -121,6 +122,7 @@ pub fn without_password(url: &str) -> String {
 pub async fn open(settings: &Settings, purpose: Purpose) -> Result<Opened, Problem> {
     let address = Address::read(settings)?;
     let shown = address.shown();
+    debug!(store = shown, ?purpose, "opening the store");
     match address {
         Address::Sqlite(path) => sqlite(&path, purpose).await.map(|store| {
             let store: Arc<dyn Store> = Arc::new(store);

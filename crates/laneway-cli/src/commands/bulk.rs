@@ -103,6 +103,11 @@ impl BulkShown {
 }
 
 impl Bulks {
+    /// True when it only looks.
+    pub fn is_look(&self) -> bool {
+        matches!(self, Self::Ls { .. } | Self::Show { .. })
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         let opened = context.store().await?;
         let not_found = |id: i64| Problem::nothing(format!("there is no bulk {id}"));

@@ -124,6 +124,11 @@ impl Named {
 }
 
 impl Lanes {
+    /// True when it only looks.
+    pub fn is_look(&self) -> bool {
+        matches!(self, Self::Ls(_) | Self::Show(_))
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         let opened = context.store().await?;
         let store = &*opened.store;

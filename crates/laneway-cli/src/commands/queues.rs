@@ -103,6 +103,11 @@ const KIND_COLUMNS: &[Column<KindCounts>] = &[
 ];
 
 impl Queues {
+    /// True when it only looks.
+    pub fn is_look(&self) -> bool {
+        matches!(self, Self::Ls | Self::Show { .. })
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         let opened = context.store().await?;
         let store = &*opened.store;

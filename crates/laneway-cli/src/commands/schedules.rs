@@ -131,6 +131,11 @@ fn next_fire(view: &ScheduleView, next: Timestamp, now: Timestamp) -> String {
 }
 
 impl Schedules {
+    /// True when it only looks.
+    pub fn is_look(&self) -> bool {
+        matches!(self, Self::Ls | Self::Show { .. })
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         match self {
             Self::Next(next) => next.run(context),

@@ -38,6 +38,11 @@ struct Status {
 }
 
 impl StoreCommand {
+    /// True when it only looks.
+    pub fn is_look(&self) -> bool {
+        matches!(self, Self::Status)
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         match self {
             Self::Migrate(migrate) if migrate.print => print(context),

@@ -75,3 +75,42 @@ fn a_pipe_that_closes_is_no_error() {
 
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
 }
+
+#[test]
+fn watching_looks_again_and_again_until_it_is_interrupted() {
+    let session = Session::new();
+    session.out("laneway enqueue hello");
+
+    // Three rounds, then the reader is gone.
+    let lines = session.out("laneway tasks ls -o id --watch=0.1 | head -n 3");
+    assert_eq!(lines, "1\n1\n1\n");
+
+    let interrupted = session.run("timeout --preserve-status -s INT 1 laneway queues ls --watch=0.1 -o id");
+    assert_eq!(interrupted.code, 130, "{}", interrupted.err);
+    assert!(interrupted.out.lines().count() > 1, "{}", interrupted.out);
+}
+
+#[test]
+fn only_looks_are_watched() {
+    let session = Session::new();
+
+    let refused = session.run("laneway enqueue hello --watch");
+    assert_eq!((refused.code, refused.out.as_str()), (2, ""));
+    assert!(refused.err.contains("`--watch` is for ls, show, why, tree and status"), "{}", refused.err);
+    let refused = session.run("laneway tasks ls --watch=0");
+    assert!(
+        refused.code == 2 && refused.err.contains("a number of seconds from 0.1 to 3600"),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
+fn verbose_commands_log_to_standard_error() {
+    let session = Session::new();
+
+    let said = session.run("laneway enqueue hello -vv -o id");
+    assert_eq!((said.code, said.out.as_str()), (0, "1\n"));
+    assert!(said.err.to_lowercase().contains("debug"), "{}", said.err);
+    assert_eq!(session.run("laneway enqueue hello -o id").err, "");
+}

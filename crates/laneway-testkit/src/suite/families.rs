@@ -751,15 +751,15 @@ pub async fn the_life_of_a_family_is_told_to_watchers(store: &TestStore) {
     let child = worker.claim(1).await;
     worker.complete(&child).await;
 
-    let changes = store.changes(watch.watcher, watch.position, 500).await.unwrap();
-
-    let of_parent: Vec<_> = changes
-        .changes
-        .iter()
-        .filter(|change| change.tasks.iter().any(|(task, _)| *task == parent))
-        .map(|change| change.state)
-        .collect();
-    assert_eq!(of_parent, [State::Pending, State::Leased, State::Waiting, State::Completed]);
+    let of_parent = async || -> Vec<_> {
+        let changes = store.changes(watch.watcher, watch.position, 500).await.unwrap().changes;
+        let told = changes.iter().filter(|change| change.tasks.iter().any(|(task, _)| *task == parent));
+        told.map(|change| change.state).collect()
+    };
+    // Changes are told once every transaction that began before them has ended, in whatever database of the server.
+    until("the end of the parent is told", async || of_parent().await.last() == Some(&State::Completed))
+        .await;
+    assert_eq!(of_parent().await, [State::Pending, State::Leased, State::Waiting, State::Completed]);
 }
 
 pub async fn settling_with_nothing_spawned_is_an_ordinary_end(store: &TestStore) {

@@ -39,6 +39,11 @@ pub enum Tasks {
 }
 
 impl Tasks {
+    /// True when it only looks.
+    pub fn is_look(&self) -> bool {
+        matches!(self, Self::Ls(_) | Self::Show(_) | Self::Why(_) | Self::Tree(_))
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         match self {
             Self::Ls(command) => command.run(context).await,

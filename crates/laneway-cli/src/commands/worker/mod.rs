@@ -61,6 +61,11 @@ pub fn short(session: SessionId) -> String {
 }
 
 impl Worker {
+    /// True when it only looks.
+    pub fn is_look(&self) -> bool {
+        matches!(self, Self::Ls | Self::Show { .. })
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         match self {
             Self::Run(command) => command.run(context).await,
