@@ -16,19 +16,32 @@ language sql stable as $$
     select j.queue from jump j where j.queue is not null
 $$;
 
--- Ended tasks by queue, state and kind. At most p_rows rows that the fold has not reached are read, of either table.
+-- Ended tasks by queue, state and kind. At most p_rows rows that the fold has not reached are read, of either table, and rows of many
+-- tasks until they have 10 times as many. `more`: something was left out.
 create or replace function count_ended(p_rows int) returns table (queue text, state text, kind text, n bigint, more boolean)
 language sql stable as $$
-    with tail as (
-        select e.queue, e.state, e.kind, 1::bigint as n
-        from (select * from ended e where e.tx >= (select f.tx from folded f) order by e.tx limit p_rows) e
+    with single as materialized (
+        select e.queue, e.state, e.kind
+        from (select * from ended e where e.tx >= (select f.tx from folded f) order by e.tx limit p_rows + 1) e
+    ),
+    plain as materialized (
+        select e.queue, e.kinds, sum(e.tasks) over (order by e.tx rows unbounded preceding) - e.tasks as before
+        from (select * from ended_plain e where e.tx >= (select f.tx from folded f) order by e.tx limit p_rows + 1) e
+    ),
+    tail as (
+        select e.queue, e.state, e.kind, count(*) as n
+        from (select * from single limit p_rows) e
+        group by 1, 2, 3
         union all
         select e.queue, 'completed', t.kind, count(*)
-        from (select * from ended_plain e where e.tx >= (select f.tx from folded f) order by e.tx limit p_rows / 50) e
+        from (select * from plain where before < 10 * p_rows limit p_rows) e
         cross join lateral unnest(e.kinds) t(kind)
         group by 1, 2, 3
+    ),
+    rest as (
+        select (select count(*) > p_rows from single) or (select count(*) > p_rows or coalesce(max(before) >= 10 * p_rows, false) from plain) as more
     )
-    select c.queue, c.state, c.kind, sum(c.n)::bigint, (select count(*) >= p_rows from tail t)
+    select c.queue, c.state, c.kind, sum(c.n)::bigint, (select r.more from rest r)
     from (
         select c.queue, c.state, c.kind, c.n from ended_count c
         union all

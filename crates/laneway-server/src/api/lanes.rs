@@ -106,7 +106,7 @@ pub(crate) async fn change(
 
 /// Stop claims from a lane. What runs goes on.
 #[utoipa::path(
-    post, path = "/api/v1/queues/{queue}/lanes/{key}/pause", tag = "lanes", security(("token" = ["operate"])),
+    post, path = "/api/v1/queues/{queue}/lanes/{key}/halt", tag = "lanes", security(("token" = ["operate"])),
     params(("queue" = String, Path, description = "The queue"), ("key" = String, Path, description = "The lane's key")),
     request_body = PauseRequest, responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
 )]

@@ -156,7 +156,7 @@ pub(crate) struct Failures {
 
 /// The failed attempts of a task, newest first.
 #[utoipa::path(
-    get, path = "/api/v1/tasks/{id}/failures", tag = "tasks", security(("token" = ["read"])),
+    get, path = "/api/v1/tasks/{id}/attempts", tag = "tasks", security(("token" = ["read"])),
     params(("id" = i64, Path, description = "The task's number")),
     responses((status = 200, body = Failures), (status = "4XX", body = ProblemBody))
 )]

@@ -136,7 +136,7 @@ const CASES: &[Case] = &[
     ("GET", "/api/v1/tasks/%ff", "", 400, "invalid_request", None),
     ("GET", "/api/v1/tasks/7", "", 404, "not_found", None),
     ("GET", "/api/v1/tasks/7/why", "", 404, "not_found", None),
-    ("GET", "/api/v1/tasks/7/failures", "", 404, "not_found", None),
+    ("GET", "/api/v1/tasks/7/attempts", "", 404, "not_found", None),
     ("POST", "/api/v1/tasks/7/retry", "", 404, "not_found", None),
     ("POST", "/api/v1/tasks/7/snooze", "{}", 400, "missing_field", Some("delay_ms")),
     ("PATCH", "/api/v1/tasks/7", r#"{"priority": 1001}"#, 400, "out_of_range", Some("priority")),

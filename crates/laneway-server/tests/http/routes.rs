@@ -70,7 +70,7 @@ async fn lanes_are_listed_changed_paused_and_resumed(store: &TestStore) {
     let unlimited =
         server.call("PATCH", path, r#"{"limit": "unlimited", "interval_ms": 0}"#).await.expect(200);
     assert_eq!(unlimited["limit"], "unlimited");
-    assert_eq!(server.call("POST", &format!("{path}/pause"), "").await.expect(200), json!({"changed": true}));
+    assert_eq!(server.call("POST", &format!("{path}/halt"), "").await.expect(200), json!({"changed": true}));
     assert_eq!(server.get(path).await.expect(200)["paused"], true);
     assert_eq!(
         server.call("POST", &format!("{path}/resume"), "").await.expect(200),
@@ -188,7 +188,7 @@ async fn a_task_says_why_it_does_not_run_and_what_went_wrong(store: &TestStore) 
     let retry = laneway::core::Outcome::Retry { after: Duration::from_secs(60), error: "too many".into() };
     worker.settle(&claimed[0], retry).await;
 
-    let failures = server.get(&format!("{path}/failures")).await.expect(200);
+    let failures = server.get(&format!("{path}/attempts")).await.expect(200);
     assert_eq!(failures["failures"][0]["error"], "too many");
     let why = server.get(&format!("{path}/why")).await.expect(200);
     assert_eq!(why["reasons"][0]["reason"], "back_off");

@@ -170,6 +170,19 @@ pub async fn a_listed_task_is_the_task_that_get_shows(store: &TestStore) {
     }
 }
 
+pub async fn hundreds_of_tasks_that_end_one_by_one_are_all_counted(store: &TestStore) {
+    store.given_all(tasks_like(a_task(), 450)).await;
+    let mut worker = store.worker().await;
+    for _ in 0..450 {
+        let one = worker.claim(1).await;
+        worker.complete(&one).await;
+    }
+
+    let counts = store.counts().await.unwrap();
+    let counted: Vec<_> = counts.iter().map(|count| (count.state, count.tasks, count.more)).collect();
+    assert_eq!(counted, [(State::Completed, 450, false)]);
+}
+
 pub async fn counts_are_by_queue_and_state(store: &TestStore) {
     store.given_all(tasks_like(a_task().queue("b").lane_of("x", 9), 6)).await;
     store.given_all(tasks_like(a_task().queue("a").delay(secs(60)), 2)).await;

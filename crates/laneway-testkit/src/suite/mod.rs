@@ -315,6 +315,7 @@ macro_rules! store_suite {
                 a_list_of_a_queue_that_nobody_knows_is_empty,
                 a_listed_task_is_the_task_that_get_shows,
                 counts_are_by_queue_and_state,
+                hundreds_of_tasks_that_end_one_by_one_are_all_counted,
                 an_empty_store_counts_nothing,
                 house_keeping_removes_no_task,
             }
