@@ -7,8 +7,7 @@
 //! ```
 //!
 //! PostgreSQL is a throwaway server that syncs to disk. Every case has a fresh database. A pick-up contains one commit, the
-//! claim's; `commit_p50_ms` is what a commit took in the same run. The drains run three times in turns, and the best counts. Workers
-//! of 1,000 slots claim up to 500 tasks at a time: with 50, the default, the ends of a thousand tasks wait for twenty commits.
+//! claim's; `commit_p50_ms` is what a commit took in the same run. The drains run three times in turns, and the best counts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,8 +30,6 @@ const BULK: u64 = 10_000;
 const PICKUPS: usize = 200;
 /// How often a drain is measured.
 const TRIES: usize = 3;
-/// The most that workers of many slots claim at a time.
-const CLAIM: usize = 500;
 
 #[derive(Serialize, Deserialize)]
 struct Work {
@@ -183,7 +180,7 @@ async fn drain(store: StoreHandle, keep: Keep) -> Result<Value, Failure> {
     store.set_queue(&QueueName::default(), settings).await?;
     let seen = Arc::new(Seen::default());
     enqueue(&store, NO_OPS, 0).await?;
-    let worker = worker(&store, &seen).slots(2_000).claim_size(CLAIM).build()?;
+    let worker = worker(&store, &seen).slots(2_000).claim_size(500).build()?;
     let began = Instant::now();
     worker.run_until_empty().await?;
     let per_s = (NO_OPS as f64 / began.elapsed().as_secs_f64()).round();
@@ -195,7 +192,7 @@ async fn io(store: StoreHandle) -> Result<Measured, Failure> {
     let seen = Arc::new(Seen::default());
     enqueue(&store, 10_000, 1_000).await?;
     let (began, cpu) = (Instant::now(), cpu_seconds());
-    worker(&store, &seen).claim_size(CLAIM).build()?.run_until_empty().await?;
+    worker(&store, &seen).build()?.run_until_empty().await?;
     let rounded = |seconds: f64| json!((seconds * 100.0).round() / 100.0);
     Ok(vec![
         ("io_seconds", rounded(began.elapsed().as_secs_f64())),
@@ -208,7 +205,7 @@ async fn busy(store: StoreHandle) -> Result<Measured, Failure> {
     let seen = Arc::new(Seen::default());
     enqueue(&store, 40_000, 200).await?;
     let stop = Stop::default();
-    let running = tokio::spawn(worker(&store, &seen).claim_size(CLAIM).build()?.run_until(stop.clone()));
+    let running = tokio::spawn(worker(&store, &seen).build()?.run_until(stop.clone()));
     while seen.running.load(Ordering::Relaxed) < 1_000 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
