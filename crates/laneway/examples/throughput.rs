@@ -192,7 +192,13 @@ async fn io(store: StoreHandle) -> Result<Measured, Failure> {
     let seen = Arc::new(Seen::default());
     enqueue(&store, 10_000, 1_000).await?;
     let (began, cpu) = (Instant::now(), cpu_seconds());
-    worker(&store, &seen).build()?.run_until_empty().await?;
+    let stop = Stop::default();
+    let running = tokio::spawn(worker(&store, &seen).build()?.run_until(stop.clone()));
+    while seen.done.load(Ordering::Relaxed) < 10_000 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    stop.drain();
+    running.await??;
     let rounded = |seconds: f64| json!((seconds * 100.0).round() / 100.0);
     Ok(vec![
         ("io_seconds", rounded(began.elapsed().as_secs_f64())),

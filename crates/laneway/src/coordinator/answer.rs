@@ -173,9 +173,6 @@ impl Coordinator {
         self.looks.due_after(now, next_due);
         if claimed == 0 && advance.settles.is_empty() {
             self.stop_if_empty(next_due);
-        } else if claimed == 0 && self.until_empty && self.slots.is_empty() {
-            // The last ends may have made something runnable; nobody else tells a worker that is about to leave.
-            self.looks.at_once(now, Source::More);
         }
     }
 
