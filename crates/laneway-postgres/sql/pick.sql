@@ -349,7 +349,7 @@ declare
     v_gone bigint[] := '{}';
 begin
     for v_lane in
-        select l.id, l.queue, l.key, l.issued - l.lim as extra
+        select l.id, l.issued - l.lim as extra
         from lane l
         where l.id = any (array(select p_lanes[place] from unnest(p_places) place))
           and l.issued > l.lim
@@ -364,13 +364,7 @@ begin
             limit v_lane.extra
         );
         update lane set issued = issued - cardinality(v_mine) where id = v_lane.id;
-        -- The turns that are left may stand further back than these did, or than the lane's tasks: a mark moves one up.
-        insert into mark (lane, n, priority, slowest, queue, key)
-        select v_lane.id, 1, least(u.priority, h.priority), least(u.priority, h.priority), v_lane.queue, v_lane.key
-        from (select min(p_priorities[place]) as priority from unnest(v_mine) place) u
-        left join lateral (
-            select t.priority from task t where t.queue = v_lane.queue and t.lane = v_lane.id order by t.priority, t.id limit 1
-        ) h on true;
+        perform mark_lost_turns(v_lane.id, (select min(p_priorities[place]) from unnest(v_mine) place));
         v_gone := v_gone || v_mine;
     end loop;
     return v_gone;

@@ -221,15 +221,22 @@ begin
     end if;
     delete from turn where ctid = any (v_tids);
     update lane set issued = issued - cardinality(v_tids) where id = p_lane;
-    -- The turns that are out may come back further behind than these stood: a mark moves one up.
+    perform mark_lost_turns(p_lane, null);
+end $$;
+
+-- A lane has lost turns though it may have tasks. Those that are left, or out, may stand further back than these did (p_priority), or than
+-- the tasks: a mark moves one up.
+create or replace function mark_lost_turns(p_lane bigint, p_priority smallint) returns void
+language sql as $$
     insert into mark (lane, n, priority, slowest, queue, key)
-    select l.id, 1, h.priority, h.priority, l.queue, l.key
+    select l.id, 1, u.priority, u.priority, l.queue, l.key
     from lane l
     cross join lateral (
-        select t.priority from task t where t.queue = p_queue and t.lane = p_lane order by t.priority, t.id limit 1
-    ) h
-    where l.id = p_lane;
-end $$;
+        select least(p_priority, (select t.priority from task t where t.queue = l.queue and t.lane = l.id order by t.priority, t.id limit 1)) as priority
+    ) u
+    where l.id = p_lane
+      and u.priority is not null
+$$;
 
 -- A turn that may go with any task of its lane: it is not bound, or its task is gone.
 create or replace function is_free(p_turn turn) returns boolean

@@ -8,6 +8,7 @@ use laneway_core::{Holder, Kinds, Paused, Reason, Serving, State, TaskId, TaskVi
 
 use crate::children;
 use crate::clock::micros;
+use crate::error::unreadable;
 use crate::look;
 use crate::row::{self, Sql};
 
@@ -154,7 +155,7 @@ fn of_lane(db: &Connection, task: &TaskView, lane: i64, now: i64) -> rusqlite::R
         let session: Option<Vec<u8>> = row.get(1)?;
         Ok(Holder {
             task: TaskId(row.get(0)?),
-            state: held_in(row.get_ref(4)?.as_str()?),
+            state: row.get_ref(4)?.as_str()?.parse().map_err(unreadable)?,
             worker: session.map(|bytes| row::uuid(&bytes)).transpose()?,
             name: row.get(2)?,
             at: row::timestamp(row.get(3)?)?,
@@ -166,14 +167,6 @@ fn of_lane(db: &Connection, task: &TaskView, lane: i64, now: i64) -> rusqlite::R
         reasons.push(Reason::LaneFull { limit, held_by });
     }
     Ok(reasons)
-}
-
-fn held_in(place: &str) -> State {
-    match place {
-        "leased" => State::Leased,
-        "waiting" => State::Waiting,
-        _ => State::Later,
-    }
 }
 
 fn of_workers(db: &Connection, task: &TaskView, now: i64) -> rusqlite::Result<Option<Reason>> {
