@@ -109,6 +109,8 @@ create type spawn as (
     families     text[],       -- per settle: policy, and `then`, `again`, separated by spaces; null: spawns nothing
     children     int[],        -- per settle: how many
     siblings     int[],
+    firsts       bigint[],     -- per settle: the first and the last id of its children, if the caller has just stored them itself; null: it has not
+    lasts        bigint[],
     depth_max    int,
     wait_ms      int,          -- how long to wait for a key of a follow-up; null: as the session says
     places       int[],        -- per task: which settle

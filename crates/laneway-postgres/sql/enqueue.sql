@@ -67,8 +67,13 @@ begin
     return v_ids;
 end $$;
 
--- The same for tasks with lanes, due times and large payloads among them. Lanes of children are a space of their own: no task
--- that holds a turn while it waits can wait for a task that waits for this turn.
+-- Lanes of children are a space of their own: no task that holds a turn while it waits can wait for a task that waits for this turn.
+create or replace function child_lane(p_lane text) returns text
+language sql immutable as $$
+    select case when p_lane = e'\x03' then p_lane else e'\x01' || p_lane end
+$$;
+
+-- The same for tasks with lanes, due times and large payloads among them.
 create or replace function store_mixed(
     p_kinds text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_max_attempts smallint[], p_lanes text[], p_lane_limits int[],
     p_delays_ms bigint[], p_dues timestamptz[], p_extras text[], p_ids bigint[], p_parents bigint[], p_depths smallint[],
@@ -106,7 +111,7 @@ begin
         from unnest(p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_lanes, p_lane_limits, p_delays_ms, p_dues, p_extras, p_ids,
                 p_parents, p_depths, p_afters, p_keeps)
             with ordinality u(kind, payload, queue, priority, max_attempts, lane, lane_limit, delay_ms, due, extra, id, parent_id, depth, after_id, keeps, place)
-        cross join lateral (select case when u.parent_id is not null and u.lane <> e'\x03' then e'\x01' || u.lane else u.lane end as lane_key) k
+        cross join lateral (select case when u.parent_id is null then u.lane else child_lane(u.lane) end as lane_key) k
     ),
     bodies as (
         insert into body (task_id, payload)
@@ -201,16 +206,24 @@ as $$
     select array(select nextval('task_id_seq') from generate_series(1, p_tasks))
 $$;
 
--- Bulk enqueue, before COPY: the ids and keys of lanes, and the database's time. A lane of null stands for the tasks of a queue
--- without lane: in a serial queue they get one.
-create or replace function bulk_begin(p_queues text[], p_lanes text[], out lanes bigint[], out keys text[], out at timestamptz)
+-- Bulk enqueue, before COPY: the ids, keys and limits of lanes, and the database's time. A lane of null stands for the tasks of a queue
+-- without lane: in a serial queue they get one. p_parent: whose children they are, if they are some.
+create or replace function bulk_begin(p_queues text[], p_lanes text[], p_parent bigint, out lanes bigint[], out keys text[], out limits int[], out at timestamptz)
 language plpgsql
 set search_path from current
 as $$
+declare
+    v_lanes record;
 begin
     keys := p_lanes;
+    limits := array_fill(null::int, array[cardinality(p_lanes)]);
     if exists (select from queue q where q.serial is not null and q.name = any (p_queues)) then
-        keys := (serial_lanes(p_queues, p_lanes, null, null)).lanes;
+        select * into v_lanes from serial_lanes(p_queues, p_lanes, null, array_fill(p_parent, array[cardinality(p_lanes)]));
+        keys := v_lanes.lanes;
+        limits := v_lanes.limits;
+    end if;
+    if p_parent is not null then
+        keys := array(select child_lane(u.key) from unnest(keys) with ordinality u(key, place) order by u.place);
     end if;
     lanes := array(select lane_id(u.queue, u.key) from unnest(p_queues, keys) with ordinality u(queue, key, place) order by u.place);
     at := clock();

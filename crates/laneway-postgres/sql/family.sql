@@ -39,7 +39,7 @@ begin
         end if;
         v_ends := v_ends || v_end;
     end loop;
-    if p_spawn.places <> '{}' then
+    if p_spawn.places <> '{}' or p_spawn.firsts is not null then
         perform store_spawned(p_spawn, v_fates, v_owners, v_parents, v_depths, v_waits);
     end if;
     return v_ends;
@@ -115,36 +115,39 @@ begin
     return p_end;
 end $$;
 
--- Stores the tasks whose settles have fate a, or k and are to be kept. Lists p_fates to p_waits have one entry per settle.
+-- Stores the tasks whose settles have fate a, or k and are to be kept. Lists p_fates to p_waits have one entry per settle. Children
+-- that the caller has stored only need to be found; it takes them back unless their parent waits.
 create or replace function store_spawned(
     p_spawn spawn, p_fates "char"[], p_owners bigint[], p_parents bigint[], p_depths bigint[], p_waits bigint[]
 ) returns void
 language plpgsql as $$
 declare
+    v_none   boolean := p_spawn.places = '{}';
     v_stored boolean[];
     v_ids    bigint[];
     v_owner  bigint;
 begin
-    if exists (select from unnest(p_spawn.families, p_fates) u(family, fate) where u.family is not null and u.fate <> 'a') then
+    if not v_none and exists (select from unnest(p_spawn.families, p_fates) u(family, fate) where u.family is not null and u.fate <> 'a') then
         v_stored := array(
             select p_fates[u.place] = 'a' or p_fates[u.place] = 'k' and u.relation = 'keep'
             from unnest(p_spawn.places, p_spawn.relations) u(place, relation)
         );
-        if true <> all (v_stored) then
-            return;
-        end if;
+        v_none := true <> all (v_stored);
         p_spawn := thin_out(p_spawn, v_stored);
     end if;
-    v_ids := array(select nextval('task_id_seq') from generate_series(1, cardinality(p_spawn.places)));
-    if array_remove(p_spawn.hashes, null) <> '{}' then
-        v_stored := take_spawned_keys(p_spawn, v_ids);
-        if false = any (v_stored) then
-            p_spawn := thin_out(p_spawn, v_stored);
-            v_ids := array(select u.id from unnest(v_ids, v_stored) u(id, stored) where u.stored);
+    if not v_none then
+        v_ids := array(select nextval('task_id_seq') from generate_series(1, cardinality(p_spawn.places)));
+        if array_remove(p_spawn.hashes, null) <> '{}' then
+            v_stored := take_spawned_keys(p_spawn, v_ids);
+            if false = any (v_stored) then
+                p_spawn := thin_out(p_spawn, v_stored);
+                v_ids := array(select u.id from unnest(v_ids, v_stored) u(id, stored) where u.stored);
+            end if;
+            v_none := v_ids = '{}';
         end if;
-        if v_ids = '{}' then
-            return;
-        end if;
+    end if;
+    if v_none and p_spawn.firsts is null then
+        return;
     end if;
     -- A task has the children of its latest family, and those that run again of an earlier one.
     for v_owner in
@@ -155,13 +158,20 @@ begin
         delete from brood b where b.parent_id = v_owner and not exists (select from open_children(v_owner));
     end loop;
     insert into brood (parent_id, first_id, last_id)
-    select u.owner, min(u.id), max(u.id)
-    from (
-        select u.id, u.place, case u.relation when 'sibling' then p_parents[u.place] else p_owners[u.place] end as owner
-        from unnest(v_ids, p_spawn.places, p_spawn.relations) u(id, place, relation)
-    ) u
-    group by u.place, u.owner;
-    perform write_spawned(p_spawn, v_ids, p_owners, p_parents, p_depths, p_waits);
+    select u.owner, u.first_id, u.last_id
+    from unnest(p_owners, p_spawn.firsts, p_spawn.lasts) u(owner, first_id, last_id)
+    where u.first_id is not null
+      and u.owner <> 0;
+    if not v_none then
+        insert into brood (parent_id, first_id, last_id)
+        select u.owner, min(u.id), max(u.id)
+        from (
+            select u.id, u.place, case u.relation when 'sibling' then p_parents[u.place] else p_owners[u.place] end as owner
+            from unnest(v_ids, p_spawn.places, p_spawn.relations) u(id, place, relation)
+        ) u
+        group by u.place, u.owner;
+        perform write_spawned(p_spawn, v_ids, p_owners, p_parents, p_depths, p_waits);
+    end if;
 end $$;
 
 create or replace function write_spawned(p_spawn spawn, p_ids bigint[], p_owners bigint[], p_parents bigint[], p_depths bigint[], p_waits bigint[]) returns void
@@ -196,6 +206,18 @@ begin
         ),
         v_afters, v_keeps);
 end $$;
+
+-- How deep the children of a running attempt are; null if its lease is gone.
+create or replace function depth_of_children(p_session uuid, p_lease bigint, p_task bigint) returns smallint
+language sql
+set search_path from current
+as $$
+    select coalesce(l.depths[array_position(l.task_ids, p_task)], 0::smallint) + 1::smallint
+    from lease l
+    where l.id = p_lease
+      and l.session = p_session
+      and p_task = any (l.task_ids)
+$$;
 
 -- Only the tasks of a list for which p_stored is true.
 create or replace function thin_out(p_spawn spawn, p_stored boolean[]) returns spawn

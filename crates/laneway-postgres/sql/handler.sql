@@ -114,7 +114,7 @@ begin
     if v_task.resume then
         -- Its children are asked again, not the handler.
         v_verdict := settle_spawning(p_session, p_lease, p_token, p_task, 'completed', 0, null, null,
-            row(array['wait_all again'], array[0], array[0], 8, null, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')::spawn);
+            row(array['wait_all again'], array[0], array[0], null, null, 8, null, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')::spawn);
     else
         v_result := call_handler(v_handler, p_task, v_task.payload, p_search_path);
         v_verdict := settle(p_session, p_lease, p_token, p_task, 'completed', result => v_result);
@@ -142,7 +142,7 @@ begin
         returning s.*
     )
     select array[coalesce(nullif(current_setting('laneway.family_policy', true), ''), 'wait_all')],
-        array[count(*) filter (where t.relation = 'child')]::int[], array[count(*) filter (where t.relation = 'sibling')]::int[], 8, null,
+        array[count(*) filter (where t.relation = 'child')]::int[], array[count(*) filter (where t.relation = 'sibling')]::int[], null, null, 8, null,
         array_agg(1 order by t.rank, t.seq), array_agg(t.relation order by t.rank, t.seq), array_agg(t.kind order by t.rank, t.seq),
         array_agg(t.payload order by t.rank, t.seq), array_agg(t.queue order by t.rank, t.seq), array_agg(t.priority order by t.rank, t.seq),
         array_agg(t.max_attempts order by t.rank, t.seq), array_agg(t.lane order by t.rank, t.seq), array_agg(t.lane_limit order by t.rank, t.seq),

@@ -1,6 +1,6 @@
 //! The advance call: outcomes on their way in, leases on their way out.
 //!
-//! Not here: what outcomes spawn (`family.rs`).
+//! Not here: what outcomes spawn (`family.rs`), large families (`fan_out.rs`).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::bounds::NUMBERS;
 use crate::error::{is_data_error, translate};
-use crate::family::{Spawns, refuse_spawned};
+use crate::family::{IdRange, Spawns, refuse_spawned};
 use crate::store::{Parameter, PostgresStore};
 use crate::unique::WAIT_MS;
 
@@ -175,16 +175,20 @@ impl Wishes {
 }
 
 impl PostgresStore {
+    /// Makes of each outcome what a store takes.
+    pub(crate) fn clean(&self, request: &mut Advance) {
+        for settle in &mut request.settles {
+            settle.outcome = std::mem::replace(&mut settle.outcome, Outcome::GivenBack).cleaned();
+            refuse_spawned(settle, &self.limits);
+        }
+    }
+
     pub(crate) async fn advance_on(
         &self,
         client: &impl GenericClient,
         mut request: Advance,
     ) -> Result<Advanced, StoreError> {
-        for settle in &mut request.settles {
-            settle.outcome = std::mem::replace(&mut settle.outcome, Outcome::GivenBack).cleaned();
-            refuse_spawned(settle, &self.limits);
-        }
-        match self.try_advance(client, &request).await {
+        match self.try_advance(client, &request, &HashMap::new()).await {
             Err(error) if is_data_error(&error) && request.settles.len() > 1 => {
                 self.split(client, request).await
             }
@@ -193,7 +197,7 @@ impl PostgresStore {
                 request.settles[0].outcome =
                     Outcome::Failed { error: format!("the outcome cannot be stored: {error}") };
                 request.settles[0].spawned = None;
-                self.try_advance(client, &request)
+                self.try_advance(client, &request, &HashMap::new())
                     .await
                     .map_err(|error| translate(&self.target, "advance", error))
             }
@@ -212,16 +216,18 @@ impl PostgresStore {
         }
         let rest = Advance { claims, ..request };
         let advanced = self
-            .try_advance(client, &rest)
+            .try_advance(client, &rest, &HashMap::new())
             .await
             .map_err(|error| translate(&self.target, "advance", error))?;
         Ok(Advanced { settled, ..advanced })
     }
 
-    async fn try_advance(
+    /// `born`: the children that this transaction has stored already, by their parent.
+    pub(crate) async fn try_advance(
         &self,
         client: &impl GenericClient,
         request: &Advance,
+        born: &HashMap<TaskId, IdRange>,
     ) -> Result<Advanced, tokio_postgres::Error> {
         let entries = Entries::of(&request.settles, !request.again);
         let starts: Vec<_> = request
@@ -231,7 +237,8 @@ impl PostgresStore {
             .collect();
         let wishes = Wishes::of(&request.claims, &starts);
         let from_start = wishes.bounds.is_none() || request.scan == Scan::Full;
-        let spawns = Spawns::of(&entries.spawned, &self.limits, Some(WAIT_MS));
+        let born: Vec<_> = entries.tasks.iter().map(|task| born.get(&TaskId((*task)?)).copied()).collect();
+        let spawns = Spawns::of(&entries.spawned, &born, &self.limits, Some(WAIT_MS));
         let spawn = spawns.as_ref().map(|_| Spawns::argument(&self.schema, 17)).unwrap_or_default();
         let text = format!(
             "select * from {}.advance(p_session => $1, p_number => $2, p_again => $3, p_leases => $4, p_tokens => $5, \
@@ -279,7 +286,7 @@ impl PostgresStore {
             // A lease that is not as whole as it looked: its tasks one by one, without claiming more.
             let settles = apart.iter().map(|place| request.settles[*place].clone()).collect();
             let single = Advance { settles, claims: vec![], again: true, ..request.clone() };
-            let answers = Box::pin(self.try_advance(client, &single)).await?.settled;
+            let answers = Box::pin(self.try_advance(client, &single, &HashMap::new())).await?.settled;
             for (place, answer) in std::iter::zip(apart, answers) {
                 settled[place] = answer;
             }

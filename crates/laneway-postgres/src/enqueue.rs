@@ -220,7 +220,7 @@ impl BulkEnqueue<'_> {
         let ids = draw_ids(transaction, self.schema, tasks.len()).await.map_err(failed)?;
         if !has_keys {
             let all: Vec<_> = std::iter::zip(ids.iter().copied(), tasks).collect();
-            copy_tasks(transaction, self.schema, &all).await.map_err(failed)?;
+            copy_tasks(transaction, self.schema, &all, None).await.map_err(failed)?;
             return Ok(ids.into_iter().map(|id| Enqueued::made(TaskId(id))).collect());
         }
         let keys = KeyColumns::of(tasks, self.limits, Some(self.key_wait_ms));
@@ -228,12 +228,12 @@ impl BulkEnqueue<'_> {
         let answers = answers(tasks, &row)?;
         let new = std::iter::zip(&answers, tasks).filter(|(answer, _)| answer.is_new());
         let new: Vec<_> = new.map(|(answer, task)| (answer.id.0, task)).collect();
-        copy_tasks(transaction, self.schema, &new).await.map_err(failed)?;
+        copy_tasks(transaction, self.schema, &new, None).await.map_err(failed)?;
         Ok(answers)
     }
 }
 
-async fn draw_ids(
+pub(crate) async fn draw_ids(
     transaction: &Transaction<'_>,
     schema: &str,
     tasks: usize,
@@ -243,24 +243,37 @@ async fn draw_ids(
     Ok(rows[0].get(0))
 }
 
-async fn copy_tasks(
+/// Whose children tasks are, and how deep that is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Birth {
+    pub parent: i64,
+    pub depth: i16,
+}
+
+/// Stores tasks, with marks and hints. Ids are drawn by the caller.
+pub(crate) async fn copy_tasks(
     transaction: &Transaction<'_>,
     schema: &str,
     new: &[(i64, &NewTask)],
+    birth: Option<Birth>,
 ) -> Result<(), tokio_postgres::Error> {
     let lanes = DistinctLanes::of(new);
+    let parent = birth.map(|birth| birth.parent);
     let begun = transaction
         .query_typed(
-            &format!("select lanes, keys, at from {schema}.bulk_begin(p_queues => $1, p_lanes => $2)"),
-            &[(&lanes.queues, Type::TEXT_ARRAY), (&lanes.keys, Type::TEXT_ARRAY)],
+            &format!(
+                "select lanes, keys, limits, at from {schema}.bulk_begin(p_queues => $1, p_lanes => $2, p_parent => $3)"
+            ),
+            &[(&lanes.queues, Type::TEXT_ARRAY), (&lanes.keys, Type::TEXT_ARRAY), (&parent, Type::INT8)],
         )
         .await?
         .remove(0);
     let lane_ids: Vec<i64> = begun.get(0);
     let keys: Vec<Option<&str>> = begun.get(1);
-    let now: Timestamp = begun.get(2);
+    let limits: Vec<Option<i32>> = begun.get(2);
+    let now: Timestamp = begun.get(3);
     let rows: Vec<_> = std::iter::zip(new, &lanes.of_task)
-        .map(|((id, task), lane)| CopyRow::new(*id, task, (lane_ids[*lane], keys[*lane]), now))
+        .map(|((id, task), lane)| CopyRow::new(*id, task, (lane_ids[*lane], keys[*lane]), now, birth))
         .collect();
     let (runnable, later): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.due_at.is_none());
     let large: Vec<_> = rows.iter().filter(|row| row.is_large()).collect();
@@ -272,6 +285,7 @@ async fn copy_tasks(
     for (row, place) in std::iter::zip(&rows, &lanes.of_task) {
         // A limit counts from now on, also that of a task for later.
         let limit = row.task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored());
+        let limit = limit.or(limits[*place]);
         if row.key.is_some() && (row.due_at.is_none() || limit.is_some()) {
             marks.add(*place, limit, row.due_at.is_none().then_some(row.task.priority as i16));
         }
@@ -367,16 +381,23 @@ struct CopyRow<'a> {
     task: &'a NewTask,
     now: Timestamp,
     due_at: Option<Timestamp>,
+    birth: Option<Birth>,
 }
 
 impl<'a> CopyRow<'a> {
-    fn new(id: i64, task: &'a NewTask, (lane, key): (i64, Option<&'a str>), now: Timestamp) -> Self {
+    fn new(
+        id: i64,
+        task: &'a NewTask,
+        (lane, key): (i64, Option<&'a str>),
+        now: Timestamp,
+        birth: Option<Birth>,
+    ) -> Self {
         let due_at = match task.when {
             When::Now => None,
             When::After(delay) => now.checked_add(delay).ok().filter(|due| *due > now),
             When::At(due) => Some(due).filter(|due| *due > now),
         };
-        Self { id, lane, key, task, now, due_at }
+        Self { id, lane, key, task, now, due_at, birth }
     }
 
     fn is_large(&self) -> bool {
@@ -393,10 +414,11 @@ async fn copy_rows(
     if rows.is_empty() {
         return Ok(());
     }
-    let later = table == "later";
-    let extra_columns = if later { ", due_at, lane_key" } else { "" };
+    let (later, born) = (table == "later", rows[0].birth.is_some());
+    let due_columns = if later { ", due_at, lane_key" } else { "" };
+    let birth_columns = if born { ", parent_id, depth" } else { "" };
     let statement = format!(
-        "copy {schema}.{table} (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra{extra_columns}) \
+        "copy {schema}.{table} (id, lane, enqueued_at, size, priority, max_attempts, queue, kind, payload, extra{due_columns}{birth_columns}) \
          from stdin binary"
     );
     let mut types = vec![
@@ -413,6 +435,9 @@ async fn copy_rows(
     ];
     if later {
         types.extend([Type::TIMESTAMPTZ, Type::TEXT]);
+    }
+    if born {
+        types.extend([Type::INT8, Type::INT2]);
     }
     let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(&statement).await?, &types));
     for row in rows {
@@ -436,6 +461,9 @@ async fn copy_rows(
         ];
         if later {
             values.extend([&row.due_at as &(dyn ToSql + Sync), &row.key]);
+        }
+        if let Some(birth) = &row.birth {
+            values.extend([&birth.parent as &(dyn ToSql + Sync), &birth.depth]);
         }
         writer.as_mut().write(&values).await?;
     }

@@ -22,12 +22,21 @@ pub(crate) fn refuse_spawned(settle: &mut Settle, limits: &Limits) {
     }
 }
 
+/// The first and the last id of children that are stored already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdRange {
+    pub first: i64,
+    pub last: i64,
+}
+
 /// The composite `spawn` of the schema, as parallel arrays: the first ones have an entry per settle, the others per task.
 #[derive(Default)]
 pub(crate) struct Spawns {
     families: Vec<Option<String>>,
     children: Vec<i32>,
     siblings: Vec<i32>,
+    firsts: Option<Vec<Option<i64>>>,
+    lasts: Option<Vec<Option<i64>>>,
     depth_max: i32,
     wait_ms: Option<i32>,
     places: Vec<i32>,
@@ -37,19 +46,30 @@ pub(crate) struct Spawns {
 }
 
 impl Spawns {
-    /// What the entries of a call spawn; `None` when that is nothing. `wait_ms`: how long to wait for the key of a
-    /// follow-up; none: as long as the transaction's own settings allow.
-    pub fn of(entries: &[Option<&Spawned>], limits: &Limits, wait_ms: Option<i32>) -> Option<Self> {
+    /// What the entries of a call spawn; `None` when that is nothing. `born`: the children that are stored already, per entry.
+    /// `wait_ms`: how long to wait for the key of a follow-up; none: as long as the transaction's own settings allow.
+    pub fn of(
+        entries: &[Option<&Spawned>],
+        born: &[Option<IdRange>],
+        limits: &Limits,
+        wait_ms: Option<i32>,
+    ) -> Option<Self> {
         if entries.iter().all(Option::is_none) {
             return None;
         }
         let depth_max = i32::try_from(limits.depth_max).unwrap_or(i32::MAX);
         let mut spawns = Self { depth_max, wait_ms, ..Self::default() };
+        if born.iter().any(Option::is_some) {
+            spawns.firsts = Some(born.iter().map(|ids| ids.map(|ids| ids.first)).collect());
+            spawns.lasts = Some(born.iter().map(|ids| ids.map(|ids| ids.last)).collect());
+        }
         for (place, spawned) in entries.iter().enumerate() {
+            let is_born = born.get(place).is_some_and(Option::is_some);
             spawns.families.push(spawned.map(family_words));
             spawns.children.push(spawned.map_or(0, |spawned| spawned.children.len() as i32));
             spawns.siblings.push(spawned.map_or(0, |spawned| spawned.siblings.len() as i32));
-            for (relation, task) in spawned.iter().flat_map(|spawned| related(spawned)) {
+            let related = spawned.iter().flat_map(|spawned| related(spawned));
+            for (relation, task) in related.filter(|(relation, _)| !(is_born && *relation == "child")) {
                 spawns.push(place as i32 + 1, relation, task);
             }
         }
@@ -65,7 +85,7 @@ impl Spawns {
 
     /// The argument by which a function takes them, after others: `, p_spawn => row($17, …)::laneway.spawn`.
     pub fn argument(schema: &str, first: usize) -> String {
-        let numbers: Vec<_> = (first..first + 18).map(|number| format!("${number}")).collect();
+        let numbers: Vec<_> = (first..first + 20).map(|number| format!("${number}")).collect();
         format!(", p_spawn => row({})::{schema}.spawn", numbers.join(", "))
     }
 
@@ -75,6 +95,8 @@ impl Spawns {
             (&self.families, Type::TEXT_ARRAY),
             (&self.children, Type::INT4_ARRAY),
             (&self.siblings, Type::INT4_ARRAY),
+            (&self.firsts, Type::INT8_ARRAY),
+            (&self.lasts, Type::INT8_ARRAY),
             (&self.depth_max, Type::INT4),
             (&self.wait_ms, Type::INT4),
             (&self.places, Type::INT4_ARRAY),

@@ -27,6 +27,7 @@ mod connect;
 mod enqueue;
 mod error;
 mod family;
+mod fan_out;
 mod filter;
 mod handler;
 mod listener;

@@ -81,7 +81,7 @@ impl PostgresStore {
         let mut settle = Settle { outcome: settle.outcome.cleaned(), ..settle };
         refuse_spawned(&mut settle, &self.limits);
         let wire = Wire::of(settle.outcome);
-        let spawns = Spawns::of(&[settle.spawned.as_deref()], &self.limits, None);
+        let spawns = Spawns::of(&[settle.spawned.as_deref()], &[], &self.limits, None);
         let text = match &spawns {
             None => format!(
                 "select {}.settle(session => $1::text::uuid, lease => $2, token => $3::text::uuid, task => $4, outcome => $5, \

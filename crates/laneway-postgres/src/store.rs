@@ -243,9 +243,12 @@ impl Store for PostgresStore {
         self.enqueue_patiently(&tasks).await
     }
 
-    async fn advance(&self, advance: Advance) -> Result<Advanced, StoreError> {
+    async fn advance(&self, mut advance: Advance) -> Result<Advanced, StoreError> {
+        self.clean(&mut advance);
         let mut client = self.client().await?;
-        let advanced = if self.explicit_isolation {
+        let advanced = if let Some(advanced) = self.fan_out(&mut client, &advance).await? {
+            advanced
+        } else if self.explicit_isolation {
             let failed = |error| translate(&self.target, "advance", error);
             let transaction = read_committed(&mut client).await.map_err(failed)?;
             let advanced = self.advance_on(&transaction, advance).await?;

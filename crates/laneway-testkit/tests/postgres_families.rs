@@ -23,7 +23,7 @@ create function public.step(
     from laneway.advance(
         p_session, p_number, false, array[p_lease], array[p_token], array[p_task], array['completed'], array[0],
         array[null]::text[], array[null]::text[], '{}', '{}', '{}', '{}', '{}', null,
-        row(array['wait_all'], array[p_children], array[p_siblings], 8, null,
+        row(array['wait_all'], array[p_children], array[p_siblings], null, null, 8, null,
             array_fill(1, array[p_children + p_siblings]),
             array_fill('child'::text, array[p_children]) || array_fill('sibling'::text, array[p_siblings]),
             array_fill('child'::text, array[p_children + p_siblings]), array_fill('{}'::text, array[p_children + p_siblings]),

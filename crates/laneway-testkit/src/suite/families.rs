@@ -710,6 +710,73 @@ pub async fn a_family_of_thousands_ends_once(store: &TestStore) {
     assert_eq!(numbers(store, parent).await, [MANY as u64, 0, MANY as u64, 0, 0]);
 }
 
+/// A store may write large families in another way; they obey the same rules.
+pub async fn the_tasks_of_a_large_family_have_lanes_times_and_large_payloads(store: &TestStore) {
+    const MANY: usize = 2_500;
+    let mut worker = store.worker().await;
+    let large = format!("[\"{}\"]", "x".repeat(5_000));
+    let some = [
+        a_child().lane("a").priority(-2),
+        a_child().lane("a").priority(-2),
+        a_child().lane_of("b", 2).priority(-2),
+        a_child().lane("b").priority(-2),
+        a_child().payload(&large).priority(-1),
+        a_child().delay(secs(60)),
+        a_child().lane("c").delay(secs(60)),
+    ];
+    let mut spawned = children(some.into_iter().chain(tasks_like(a_child(), MANY)));
+    let follow_up = a_task().kind("after").unique("once").into();
+    spawned.follow_ups = vec![FollowUp { task: follow_up, on_failure: FollowUpOnFailure::Drop }];
+    let total = spawned.children.len();
+
+    let parent = parent_of(store, &mut worker, a_task().lane("a"), spawned).await;
+
+    assert_eq!(numbers(store, parent).await, [total as u64, total as u64, 0, 0, 0]);
+    let first = worker.claim(4).await;
+    let keys: Vec<_> = first.iter().map(|one| one.task.lane.as_ref().map_or("-", LaneKey::as_str)).collect();
+    assert_eq!(keys, ["a", "b", "b", "-"], "its parent holds the turn of the other lane `a`");
+    assert!(first.iter().all(|one| one.task.parent == Some(parent) && one.task.depth == 1));
+    assert_eq!(first[3].task.payload.as_str(), large);
+    worker.complete(&first).await;
+    store.advance_clock(secs(61)).await;
+    worker.stay_alive().await;
+    let mut ended = first.len();
+    while ended < total {
+        let claimed = worker.claim(1_000).await;
+        assert!(!claimed.is_empty(), "{ended} of {total} have ended");
+        assert!(claimed.iter().all(|one| one.task.kind.as_str() == "child"));
+        ended += claimed.len();
+        worker.complete(&claimed).await;
+    }
+    assert_eq!(store.state(parent).await, State::Completed);
+    assert_eq!(worker.claim_one().await.task.kind.as_str(), "after");
+}
+
+pub async fn a_large_family_of_an_attempt_that_does_not_count_is_not_stored(store: &TestStore) {
+    let many = || children(tasks_like(a_child(), 2_500));
+    let mut worker = store.worker().await;
+    store.given_one(a_task()).await;
+    let claimed = worker.claim_one().await;
+    let settle = claimed.settle(Outcome::completed()).spawning(many());
+    let lease = LeaseRef { token: LeaseToken(uuid::Uuid::new_v4()), ..claimed.lease };
+
+    assert_eq!(worker.settle_all(vec![Settle { lease, ..settle.clone() }]).await, [Verdict::Stale]);
+    store.cancel(claimed.task.id).await.unwrap();
+    assert_eq!(
+        worker.settle_all(vec![settle.clone(), settle.clone()]).await,
+        [Verdict::Cancelled, Verdict::Already]
+    );
+    assert_eq!(store.total().await, 1);
+
+    let parent = store.given_one(a_task()).await;
+    let claimed = worker.claim_one().await;
+    let settle = claimed.settle(Outcome::completed()).spawning(many());
+    let twice = worker.settle_all(vec![settle.clone(), settle]).await;
+    assert_eq!(twice, [Verdict::Waiting, Verdict::Already]);
+    assert_eq!(worker.advance_again().await.settled[0].verdict, Verdict::Already);
+    assert_eq!(numbers(store, parent).await, [2_500, 2_500, 0, 0, 0]);
+}
+
 pub async fn two_workers_end_a_family_together(store: &TestStore) {
     let (mut one, mut two) = (store.worker().await, store.worker().await);
     for _ in 0..10 {

@@ -450,6 +450,8 @@ macro_rules! store_suite {
                 a_filter_by_lane_finds_children_in_theirs,
                 the_key_of_a_parent_is_held_until_its_family_has_ended,
                 a_family_of_thousands_ends_once,
+                the_tasks_of_a_large_family_have_lanes_times_and_large_payloads,
+                a_large_family_of_an_attempt_that_does_not_count_is_not_stored,
                 two_workers_end_a_family_together,
                 a_tree_shows_what_is_open_or_failed_and_counts_the_rest,
                 the_life_of_a_family_is_told_to_watchers,
@@ -471,6 +473,7 @@ macro_rules! store_suite {
             serial {
                 top_level_tasks_run_one_at_a_time_in_order,
                 nothing_else_starts_while_a_task_waits_for_its_children_or_is_in_back_off,
+                a_large_family_keeps_to_the_limit_of_a_serial_queue,
                 a_dead_worker_leaves_a_serial_queue_in_order,
                 follow_ups_run_after_it_in_order_of_priority,
                 children_of_children_are_refused_in_a_serial_queue,

@@ -57,6 +57,26 @@ pub async fn nothing_else_starts_while_a_task_waits_for_its_children_or_is_in_ba
     assert_eq!(ids(&worker.claim(10).await), [next]);
 }
 
+pub async fn a_large_family_keeps_to_the_limit_of_a_serial_queue(store: &TestStore) {
+    a_serial_queue(store, 3).await;
+    let [parent, next] = store.given([a_task(), a_task()]).await;
+    let mut worker = store.worker().await;
+    let claimed = worker.claim_one().await;
+    assert_eq!(spawn(&mut worker, &claimed, children(2_100)).await, Verdict::Waiting);
+
+    let first = worker.claim(10).await;
+    assert_eq!(first.len(), 3);
+    assert!(first.iter().all(|one| one.task.parent == Some(parent)));
+    let refused =
+        worker.settle_all(vec![first[0].settle(Outcome::completed()).spawning(children(2_100))]).await;
+    assert_eq!(refused, [Verdict::Failed]);
+    assert!(
+        store.view(first[0].task.id).await.error.unwrap().starts_with("serial_queue: children of a child")
+    );
+    assert_eq!(store.state(next).await, State::Pending);
+    assert_eq!(store.total().await, 2_102);
+}
+
 pub async fn a_dead_worker_leaves_a_serial_queue_in_order(store: &TestStore) {
     a_serial_queue(store, 4).await;
     let [first, _second] = store.given([a_task(), a_task()]).await;
