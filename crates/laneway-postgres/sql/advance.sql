@@ -40,6 +40,7 @@ declare
     v_single  boolean;                 -- everything in hand is of the only queue that is claimed from
     v_queues  text[] := '{}';
     v_alive   boolean;
+    v_tallied boolean;
     v_wanted  int := 0;
     v_got     int := 0;
     v_before  int := 0;
@@ -62,7 +63,7 @@ begin
         v_until := v_settled.hand_until;
     end if;
 
-    v_alive := exists (select from worker w where w.session = p_session);
+    select exists (select from worker w where w.session = p_session), exists (select from tally) into v_alive, v_tallied;
     v_answer.session_lost := not v_alive;
     if v_alive and p_again then
         for v_row in select * from leases_of(p_session, p_number) loop
@@ -74,7 +75,7 @@ begin
     if v_alive and p_queues <> '{}' then
         perform move_due(1000);
     end if;
-    if exists (select from tally) then
+    if v_tallied then
         perform fold_families();
     end if;
 
@@ -86,7 +87,7 @@ begin
     end if;
     if v_alive then
         v_watched := is_watched();
-        v_single := cardinality(p_queues) = 1 and v_lanes <> '{}' and v_queues <@ p_queues;
+        v_single := cardinality(p_queues) = 1 and v_queues <@ p_queues;
         for i in 1 .. cardinality(p_queues) loop
             v_wanted := v_wanted + p_maxes[i];
             for v_row in

@@ -62,6 +62,8 @@ use crate::vitals::Vitals;
 
 /// Ends within this time are settled together.
 const GATHER: Duration = Duration::from_millis(1);
+/// So many ends are worth a call of their own, without waiting for more.
+const ENOUGH: usize = 8;
 /// How often it looks whether there is memory again.
 const MEMORY_AGAIN: Duration = Duration::from_millis(500);
 /// When several workers are told, each waits a random part of this.
@@ -205,7 +207,11 @@ impl Coordinator {
             () = self.stop.drain_asked(), if self.phase.is_working() => self.drain(),
             (call, answer) = InFlight::answer(&mut self.in_flight), if is_asked => self.answered(call, answer),
             Some(order) = self.orders.recv() => self.obey(order),
-            ended = self.slots.next_end() => self.attempts_ended(ended),
+            ended = self.slots.next_end() => {
+                // Those that started together end together: the others are about to be polled.
+                tokio::task::yield_now().await;
+                self.attempts_ended(ended);
+            }
             Some(hint) = self.hints.next() => self.hinted(&hint),
             () = sleep_until(until) => self.time_passed(),
         }
@@ -248,7 +254,8 @@ impl Coordinator {
     /// Ends are settled a moment after the first of them, or at once when there is nothing to wait for.
     fn settles_are_due(&self, now: Instant) -> bool {
         let Some(since) = self.ended_since else { return false };
-        now >= since + GATHER || self.slots.is_empty() || self.ended.len() >= self.shared.options.claim_size
+        let enough = ENOUGH.min(self.shared.options.claim_size);
+        now >= since + GATHER || self.slots.is_empty() || self.ended.len() >= enough
     }
 
     fn claims_are_due(&self, now: Instant, limit: &ClaimLimit) -> bool {
