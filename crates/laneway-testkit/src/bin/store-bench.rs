@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use laneway_core::{
     Action, Actor, Advance, Capacity, Claimed, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, LaneListing,
     LaneOrder, Listing, NewTask, Outcome, Place, QueueName, QueueSettings, Registration, SessionId, Spawned,
-    State, Store, StoreError, TaskId,
+    Store, StoreError, TaskId,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
@@ -283,9 +283,7 @@ async fn families(store: &Arc<dyn Store>, n: usize, children: usize) -> Result<D
     }
     store.deregister(session).await?;
     drain(store, n, 500).await?;
-    let waiting =
-        async || Ok::<_, StoreError>(store.counts().await?.iter().any(|count| count.state == State::Waiting));
-    while waiting().await? {
+    while !store.list(Listing::of(Place::Waiting).limit(1)).await?.tasks.is_empty() {
         store.sweep().await?;
     }
     Ok(begun.elapsed())
