@@ -46,7 +46,7 @@ create table later (
 ) with (autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off);
 create unique index later_id_idx on later (id);
 create index later_due_idx on later (due_at, id);
-create index later_lane_idx on later (lane) where holds_turn;
+create index later_lane_idx on later (lane) where lane <> 0;
 
 -- One row per claim. Parallel arrays, sorted by task id; a column in which all values are the default is null.
 -- Arrays of the type of `task` would be shorter to write and would forbid every change of that table.

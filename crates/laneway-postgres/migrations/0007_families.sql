@@ -23,7 +23,7 @@ create table waiting (
     result     json
 ) with (fillfactor = 50, autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off);
 create unique index waiting_id_idx on waiting (id);
-create index waiting_lane_idx on waiting (lane) where holds_turn;
+create index waiting_lane_idx on waiting (lane) where lane <> 0;
 create index waiting_stopping_idx on waiting (id) where stopping is not null;
 
 -- What has happened to the children of one parent in one settle: siblings spawned minus ends, and how these were.

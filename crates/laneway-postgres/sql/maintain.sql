@@ -23,7 +23,8 @@ begin
     end loop;
 end $$;
 
--- Removes lanes that have been empty for ten minutes and that nobody has set up. The same bucket lock as take-up, and a look
+-- Removes lanes that have been empty for ten minutes and that nobody has set up. A lane whose tasks come later, or wait for their
+-- children, is not empty: they expect its limit when they are back. The same bucket lock as take-up, and a look
 -- in a new statement after the lanes are locked.
 create or replace function remove_idle_lanes(p_max int) returns int
 language plpgsql
@@ -31,6 +32,7 @@ set search_path from current
 as $$
 declare
     v_idle    bigint[];
+    v_used    bigint[];
     v_removed int;
 begin
     v_idle := array(
@@ -45,8 +47,18 @@ begin
         limit p_max
         for update skip locked
     );
+    v_used := array(
+        select u.lane
+        from unnest(v_idle) u(lane)
+        where exists (select from later t where t.lane = u.lane and t.lane <> 0 offset 0)
+           or exists (select from waiting t where t.lane = u.lane and t.lane <> 0 offset 0)
+    );
+    if v_used <> '{}' then
+        update lane set used_at = clock() where id = any (v_used);   -- and others have their chance the next time
+    end if;
     delete from lane l
     where l.id = any (v_idle)
+      and l.id <> all (v_used)
       and l.issued = 0
       and pg_try_advisory_xact_lock(1281452377, (hashtext(l.queue) & -64 | (l.id & 63))::int)
       and not exists (select from task t where t.queue = l.queue and t.lane = l.id)

@@ -129,9 +129,9 @@ begin
               and t.lane = p_lane
               and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
             union all
-            select l.id, 'later', null, l.due_at from later l where l.lane = p_lane and l.holds_turn
+            select l.id, 'later', null, l.due_at from later l where l.lane = p_lane and l.lane <> 0 and l.holds_turn
             union all
-            select w.id, 'waiting', null, w.started_at from waiting w where w.lane = p_lane and w.holds_turn
+            select w.id, 'waiting', null, w.started_at from waiting w where w.lane = p_lane and w.lane <> 0 and w.holds_turn
         ) h
         where h.id <> p_task.id
     ) h

@@ -218,6 +218,9 @@ impl Model {
         if !resume {
             self.forget_brood(id);
         }
+        if let Some(name) = self.tasks[&id].lane_name() {
+            self.lanes.entry(name).or_default(); // it may have been forgotten
+        }
         let task = self.task(id);
         let Place::Ended(state) = task.place else { panic!("task {id} has not ended") };
         task.place = Place::Pending(Bound::No);

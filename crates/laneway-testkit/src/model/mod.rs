@@ -14,6 +14,7 @@ mod act;
 mod claim;
 mod family;
 mod feed;
+mod house;
 mod look;
 mod run;
 mod schedules;

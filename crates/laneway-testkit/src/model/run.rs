@@ -17,7 +17,7 @@ use super::script::{
     SpawnedPick,
 };
 use super::state::{Bound, LaneName, Model, Place, Task, Told};
-use super::{UNIT, act, look, schedules, unique};
+use super::{UNIT, act, house, look, schedules, unique};
 use crate::store::{TestStore, kind, lane_key, queue};
 
 /// Everything is compared after this many operations; after each one only what it changed.
@@ -134,6 +134,12 @@ impl Run {
             }
             Op::Sweep { survivors } => self.sweep(*survivors).await,
             Op::Act(op) => act::carry_out(&self.store, &mut self.model, op).await,
+            Op::House(op) => {
+                // Nobody is told when history goes.
+                self.feed.compare(&self.store).await?;
+                house::carry_out(&self.store, &mut self.model, op).await?;
+                self.feed.compare(&self.store).await
+            }
             Op::Schedule(op) => schedules::carry_out(&self.store, &mut self.model, op).await,
         }
     }

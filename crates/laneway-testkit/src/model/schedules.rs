@@ -7,7 +7,7 @@ use laneway_core::{Json, Missed, NewTask, Overlap, Ran, Rule, Schedule, Schedule
 use super::UNIT;
 use super::run::{same, told};
 use super::script::{KINDS, QUEUES, SCHEDULES, ScheduleOp};
-use super::state::{Model, Place, Task};
+use super::state::{Model, Task};
 use crate::store::{TestStore, kind, queue};
 
 /// A schedule, in units of time. Fire times are the moments of `anchor + n * interval`.
@@ -24,6 +24,10 @@ pub(super) struct Scheduled {
 }
 
 impl Scheduled {
+    pub fn is_enabled(&self) -> bool {
+        self.next.is_some()
+    }
+
     fn next_after(&self, now: u64) -> u64 {
         self.anchor + ((now - self.anchor) / self.interval + 1) * self.interval
     }
@@ -136,7 +140,7 @@ async fn run(store: &TestStore, model: &mut Model, which: usize) -> Result<(), S
 
 /// The last task, if it keeps the schedule from firing.
 fn open_task(model: &Model, scheduled: &Scheduled) -> Option<TaskId> {
-    let is_open = |id: &TaskId| !matches!(model.tasks[id].place, Place::Ended(_));
+    let is_open = |id: &TaskId| model.tasks.get(id).is_some_and(Task::is_open);
     scheduled.last.filter(|last| scheduled.skip_open && is_open(last))
 }
 

@@ -74,6 +74,22 @@ pub(super) enum Op {
     },
     Schedule(ScheduleOp),
     Act(ActOp),
+    House(HouseOp),
+}
+
+/// House-keeping, and the time for it.
+#[derive(Clone, Debug)]
+pub(super) enum HouseOp {
+    /// In days; 0 for as long as by default.
+    Keep {
+        queue: usize,
+        completed: u32,
+        failed: u32,
+    },
+    PassDays {
+        days: u32,
+    },
+    Maintain,
 }
 
 /// What operators do.
@@ -210,9 +226,10 @@ pub(super) fn script(seed: u64, operations: usize) -> Vec<Op> {
     let mut random = fastrand::Rng::with_seed(seed);
     // Thrown apart, so that schedules and operators come between the operations of a seed instead of changing them.
     let mut beat = fastrand::Rng::with_seed(!seed);
-    let next = |_| match beat.u32(..8) {
-        0 => Op::Schedule(schedule(&mut beat)),
-        5 => Op::Act(act(&mut beat)),
+    let next = |_| match beat.u32(..24) {
+        0..3 => Op::Schedule(schedule(&mut beat)),
+        3..6 => Op::Act(act(&mut beat)),
+        6 => Op::House(house(&mut beat)),
         _ => spawning(operation(&mut random), &mut beat),
     };
     (0..operations).map(next).collect()
@@ -265,6 +282,17 @@ fn act(random: &mut fastrand::Rng) -> ActOp {
         11..13 => ActOp::ResumeKind { kind },
         13 => ActOp::PauseLane { queue, lane },
         _ => ActOp::EndLanePause { queue, lane },
+    }
+}
+
+fn house(random: &mut fastrand::Rng) -> HouseOp {
+    match random.u32(..8) {
+        0..2 => {
+            let (completed, failed) = (random.u32(..3), random.u32(..3));
+            HouseOp::Keep { queue: random.usize(..QUEUES.len()), completed, failed }
+        }
+        2..4 => HouseOp::PassDays { days: random.u32(1..5) },
+        _ => HouseOp::Maintain,
     }
 }
 

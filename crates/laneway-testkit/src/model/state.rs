@@ -30,6 +30,8 @@ pub(super) struct Model {
     pub lanes: BTreeMap<LaneName, Lane>,
     pub paused: BTreeSet<QueueName>,
     pub paused_kinds: BTreeSet<Kind>,
+    /// For how many days queues keep what has completed and failed; 0 for as long as by default.
+    pub kept: BTreeMap<QueueName, (u32, u32)>,
     /// Known sessions, and when each was last heard of.
     pub sessions: BTreeMap<SessionId, u64>,
     pub leases: BTreeMap<LeaseId, Lease>,
@@ -79,6 +81,8 @@ pub(super) struct Task {
     /// Its next attempt lets failed children start anew.
     pub resume: bool,
     pub place: Place,
+    /// In units, once it has ended.
+    pub ended_at: u64,
 }
 
 /// What the error text must be.
@@ -198,6 +202,7 @@ impl Task {
             family: None,
             resume: false,
             place: Place::Pending(Bound::No),
+            ended_at: 0,
         }
     }
 
@@ -374,7 +379,9 @@ impl Model {
 
     /// Ends a task; a failure halts a lane that is told so.
     pub fn end(&mut self, id: TaskId, state: State, error: Told) {
+        let now = self.now;
         let task = self.task(id);
+        task.ended_at = now;
         if matches!(task.place, Place::Leased(_)) {
             task.charged += 1;
         }

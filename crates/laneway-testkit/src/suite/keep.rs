@@ -364,3 +364,18 @@ pub async fn a_series_of_too_many_points_or_odd_steps_is_refused(store: &TestSto
         assert_eq!(refusal(store.series(series).await).code, Code::OutOfRange);
     }
 }
+
+pub async fn a_lane_that_is_only_needed_later_keeps_its_limit(store: &TestStore) {
+    let mut worker = store.worker().await;
+    let later = || a_task().lane_of("a", 3).delay(secs(3_000));
+    store.given([later(), later(), later()]).await;
+    assert_eq!(worker.claim(10).await, []);
+
+    store.advance_clock(secs(2_000)).await;
+    store.maintain().await.unwrap();
+
+    assert_eq!(store.lane_view("a").await.limit, LaneLimit::at(3).unwrap());
+    store.advance_clock(secs(2_000)).await;
+    worker.stay_alive().await;
+    assert_eq!(worker.claim(10).await.len(), 3);
+}
