@@ -143,8 +143,8 @@ pub enum Left {
     /// Nothing runnable.
     #[default]
     Nothing,
-    /// Tasks that cannot start now: their lane is at its limit, their queue is paused, or the caller cannot run
-    /// their kind.
+    /// Tasks that cannot start now: their lane is at its limit, their queue is paused, the caller cannot run
+    /// their kind, or the family that they wait for is just being counted.
     Blocked,
     /// Probably more: the claim was filled.
     More,

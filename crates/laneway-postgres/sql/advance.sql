@@ -127,6 +127,8 @@ begin
         when v_got >= v_wanted and v_wanted > 0 then 'more'
         -- Not while looks from the beginning are slow: this is one.
         when p_bounds is null and exists (select from task t where t.queue = any (p_queues)) then 'blocked'
+        -- A parent that somebody else holds just now: its end may let others start.
+        when v_tallied and exists (select from tally) then 'blocked'
         else 'nothing'
     end;
     if v_got < v_wanted or v_wanted = 0 then

@@ -87,6 +87,9 @@ impl Coordinator {
         if !advance.claims.is_empty() {
             self.rest.advanced(claimed > 0);
             self.plan_next_look(advance, claimed, more, advanced.next_due);
+            if !advance.settles.is_empty() && claimed == 0 && advanced.left == Left::Nothing {
+                self.look_again_if_empty();
+            }
         }
     }
 
@@ -173,6 +176,14 @@ impl Coordinator {
         self.looks.due_after(now, next_due);
         if claimed == 0 && advance.settles.is_empty() {
             self.stop_if_empty(next_due);
+        }
+    }
+
+    /// After its last ends, a worker that should run until nothing is left looks at once whether they have made something
+    /// runnable. What is there and blocked may be so for a moment only: then it takes its time.
+    fn look_again_if_empty(&mut self) {
+        if self.until_empty && self.slots.is_empty() {
+            self.looks.at_once(Instant::now(), Source::More);
         }
     }
 

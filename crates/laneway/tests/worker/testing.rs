@@ -1,6 +1,7 @@
 //! The helpers that users test with.
 
 use laneway::{Client, testing};
+use laneway_testkit::store::soon;
 
 use crate::support::*;
 
@@ -38,4 +39,17 @@ async fn one_task_runs_inline_without_being_stored() {
     assert_eq!(failed.unwrap_err().to_string(), "never works");
     assert_eq!(recorder.log().numbers(), [7, 8]);
     assert_eq!(store.counts().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_worker_that_fell_asleep_meanwhile_ends_with_its_last_task() {
+    let store = testing::store().await;
+    let recorder = Recorder::default();
+    Client::new(&store).enqueue(Job { n: 1, what: What::Millis(500) }).await.unwrap();
+    // Nobody comes to wake it.
+    let worker = a_worker(&store, &recorder, 2).poll_interval_max(secs(600)).build().unwrap();
+
+    let summary = soon("its end", worker.run_until_empty()).await.unwrap();
+
+    assert_eq!(summary.completed, 1);
 }
