@@ -31,6 +31,7 @@ create table lane (
     next_start integer,                      -- set by a start in a lane with an interval
     halts integer not null default 0 check (halts in (0, 1)),      -- 1: a failure halts it
     halted integer not null default 0 check (halted in (0, 1)),
+    used_at integer not null default 0,      -- when a turn of it was last made or given up
     unique (queue, key)
 ) strict;
 

@@ -63,7 +63,7 @@ select id,
 from lane
 where id = ?1";
 
-const ADD_ISSUED: &str = "update lane set issued = issued + ?2 where id = ?1";
+const ADD_ISSUED: &str = "update lane set issued = issued + ?2, used_at = ?3 where id = ?1";
 
 const INSERT_IN_LINE: &str = "insert into turn (queue, lane, priority) values (?1, ?2, ?3)";
 
@@ -136,7 +136,7 @@ pub(crate) fn lane_row(step: &Step<'_>, lane: i64) -> rusqlite::Result<LaneRow> 
 /// Adds to the number of turns that exist.
 pub(crate) fn add_issued(step: &Step<'_>, lane: i64, turns: i64) -> rusqlite::Result<()> {
     if turns != 0 {
-        step.db.run(ADD_ISSUED, [lane, turns])?;
+        step.db.run(ADD_ISSUED, [lane, turns, step.now])?;
     }
     Ok(())
 }

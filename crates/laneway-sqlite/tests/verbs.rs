@@ -395,10 +395,11 @@ async fn maintenance_forgets_idle_lanes_and_keeps_an_operators() {
     let f = fixture().await;
     let settings = LaneSettings { limit: Some(LaneLimit::ONE), ..LaneSettings::default() };
     f.store.set_lane(&queue(), &key("own"), settings).await.unwrap();
-    f.store.enqueue_many(vec![in_lane("idle"), in_lane("busy").delay(secs(5))]).await.unwrap();
+    f.store.enqueue_many(vec![in_lane("idle"), in_lane("busy").delay(secs(5_000))]).await.unwrap();
     let worker = worker(&f.store).await;
     let claimed = worker.claim(1).await;
     worker.settle(&claimed[0], Outcome::completed()).await;
+    f.clock.advance(secs(601));
 
     f.store.maintain().await.unwrap();
 

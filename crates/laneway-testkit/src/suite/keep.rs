@@ -379,3 +379,20 @@ pub async fn a_lane_that_is_only_needed_later_keeps_its_limit(store: &TestStore)
     worker.stay_alive().await;
     assert_eq!(worker.claim(10).await.len(), 3);
 }
+
+pub async fn an_empty_lane_remembers_its_limit_for_ten_minutes(store: &TestStore) {
+    let mut worker = store.worker().await;
+    store.given_one(a_task().lane_of("a", 3)).await;
+    let claimed = worker.claim(1).await;
+    worker.complete(&claimed).await;
+    assert_eq!(worker.claim(1).await, []);
+
+    store.maintain().await.unwrap();
+    assert_eq!(store.lane_view("a").await.limit, LaneLimit::at(3).unwrap());
+    store.advance_clock(secs(500)).await;
+    store.maintain().await.unwrap();
+    assert_eq!(store.lane_view("a").await.limit, LaneLimit::at(3).unwrap());
+    store.advance_clock(secs(200)).await;
+    store.maintain().await.unwrap();
+    assert_eq!(store.lane(&queue("default"), &lane_key("a")).await.unwrap(), None);
+}

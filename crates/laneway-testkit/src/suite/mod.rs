@@ -501,6 +501,7 @@ macro_rules! store_suite {
                 a_queue_that_keeps_no_successes_still_counts_them,
                 a_series_of_too_many_points_or_odd_steps_is_refused,
                 a_lane_that_is_only_needed_later_keeps_its_limit,
+                an_empty_lane_remembers_its_limit_for_ten_minutes,
             }
             watch {
                 what_operators_snooze_and_delete_is_told,
