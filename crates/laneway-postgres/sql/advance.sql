@@ -31,6 +31,7 @@ set enable_bitmapscan = off
 set enable_sort = off
 as $$
 declare
+    v_now     timestamptz;
     v_answer  advance_row;
     v_settled record;
     v_lanes   bigint[] := '{}';
@@ -39,8 +40,8 @@ declare
     v_until   bigint;
     v_single  boolean;                 -- everything in hand is of the only queue that is claimed from
     v_queues  text[] := '{}';
+    v_seen    record;
     v_alive   boolean;
-    v_tallied boolean;
     v_wanted  int := 0;
     v_got     int := 0;
     v_before  int := 0;
@@ -63,7 +64,16 @@ begin
         v_until := v_settled.hand_until;
     end if;
 
-    select exists (select from worker w where w.session = p_session), exists (select from tally) into v_alive, v_tallied;
+    -- One look at everything that there is to do besides, since most of it is rarely there.
+    v_now := clock();
+    select
+        exists (select from worker w where w.session = p_session) as alive,
+        exists (select from tally) as tallied,
+        exists (select from later l where l.due_at <= v_now) or exists (select from parked p where p.due_at <= v_now)
+            or exists (select from pause p where p.expires_at <= v_now) as due,
+        exists (select from pause p where p.what = 'kind') as spares_kinds
+    into v_seen;
+    v_alive := v_seen.alive;
     v_answer.session_lost := not v_alive;
     if v_alive and p_again then
         for v_row in select * from leases_of(p_session, p_number) loop
@@ -72,10 +82,10 @@ begin
         end loop;
         v_alive := v_got = 0;
     end if;
-    if v_alive and p_queues <> '{}' then
+    if v_alive and v_seen.due and p_queues <> '{}' then
         perform move_due(1000);
     end if;
-    if v_tallied then
+    if v_seen.tallied then
         perform fold_families();
     end if;
 
@@ -86,7 +96,6 @@ begin
         where not v_alive or h.queue <> all (p_queues);
     end if;
     if v_alive then
-        v_watched := is_watched();
         v_single := cardinality(p_queues) = 1 and v_queues <@ p_queues;
         for i in 1 .. cardinality(p_queues) loop
             v_wanted := v_wanted + p_maxes[i];
@@ -97,7 +106,7 @@ begin
                     p_number => p_number,
                     p_queue => p_queues[i],
                     p_max => p_maxes[i],
-                    p_kinds => open_kinds(p_queues[i : i], string_to_array(p_kinds[i], e'\x1f')),
+                    p_kinds => case when v_seen.spares_kinds then open_kinds(p_queues[i : i], string_to_array(p_kinds[i], e'\x1f')) else string_to_array(p_kinds[i], e'\x1f') end,
                     p_alone => string_to_array(p_alone[i], e'\x1f'),
                     p_hand_lanes => case when v_single then v_lanes else array(select h.lane from unnest(v_queues, v_lanes) h(queue, lane) where h.queue = p_queues[i]) end,
                     p_hand_priorities => case when v_single then v_turns else array(select h.priority from unnest(v_queues, v_turns) h(queue, priority) where h.queue = p_queues[i]) end,
@@ -110,8 +119,11 @@ begin
                 if v_row.extras is not null then
                     perform release_keys(v_row.task_ids, array_fill(v_row.queue, array[cardinality(v_row.task_ids)]), v_row.kinds, v_row.extras, true);
                 end if;
-                if v_watched and v_row.task_ids is not null then
-                    perform announce('leased', v_row.queue, v_row.task_ids, v_row.kinds);
+                if v_row.task_ids is not null then
+                    v_watched := coalesce(v_watched, is_watched());   -- not before the claim, which gives this transaction its id
+                    if v_watched then
+                        perform announce('leased', v_row.queue, v_row.task_ids, v_row.kinds);
+                    end if;
                 end if;
                 return next v_row;
             end loop;
@@ -128,7 +140,7 @@ begin
         -- Not while looks from the beginning are slow: this is one.
         when p_bounds is null and exists (select from task t where t.queue = any (p_queues)) then 'blocked'
         -- A parent that somebody else holds just now: its end may let others start.
-        when v_tallied and exists (select from tally) then 'blocked'
+        when v_seen.tallied and exists (select from tally) then 'blocked'
         else 'nothing'
     end;
     if v_got < v_wanted or v_wanted = 0 then

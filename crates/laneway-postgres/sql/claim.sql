@@ -37,7 +37,10 @@ declare
     v_took_free smallint[] := '{}';           -- and those without a lane
     v_need     int;
     v_bytes    bigint := 0;
-    v_line     record;                        -- the turns of one round, tid null for a turn in hand
+    v_seen     record;
+    v_lined    boolean;                       -- there may be turns
+    v_line     record;                        -- those of one round, tid null for a turn in hand
+    v_whole    boolean;                       -- and there are no more of them
     v_turns    int;                           -- how many these are
     v_take     int;                           -- and how many of them the plan takes
     v_free     int;                           -- tasks without a lane that the plan takes
@@ -59,18 +62,21 @@ declare
     v_started  timestamptz;
     v_us       bigint := 0;
 begin
-    if p_max <= 0 or exists (select from queue q where q.name = p_queue and q.paused_at is not null) then
+    -- While looks are slow, marks are looked at now and then, and when turns are short.
+    v_started := clock_timestamp();
+    select
+        p_max <= 0 or exists (select from queue q where q.name = p_queue and q.paused_at is not null) as is_closed,
+        case when p_bounds is null or p_number % 8 = 0 then exists (select from mark m where m.queue = p_queue) end as has_marks,
+        p_bounds is not null or p_hand_lanes <> '{}' or exists (select from turn t where t.queue = p_queue) as has_turns
+    into v_seen;
+    v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
+    if v_seen.is_closed then
         perform join_line(p_queue, p_hand_lanes, p_hand_priorities);
         perform take_up_all(p_queue, 1);
         return;
     end if;
-
-    -- While looks are slow, marks are looked at now and then, and when turns are short.
-    if p_bounds is null or p_number % 8 = 0 then
-        v_started := clock_timestamp();
-        v_marked := exists (select from mark m where m.queue = p_queue);
-        v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
-    end if;
+    v_marked := v_seen.has_marks;
+    v_lined := v_seen.has_turns or v_marked;
     if v_marked then
         -- A mark may be waiting for one of these turns, to move it up.
         perform join_line(p_queue, p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until);
@@ -92,22 +98,28 @@ begin
     loop
         v_need := p_max - cardinality(v_tids);
         exit when v_need <= 0 or v_bytes >= c_bytes;
-        v_started := clock_timestamp();
-        select * into v_line from read_line(p_queue, v_from[3]::smallint, v_from[4], v_need);
-        v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
-        -- Turns in hand come behind those in line, but before less urgent ones.
-        if p_hand_lanes <> '{}' and (v_line.whole or v_line.priorities[v_need] > any (p_hand_priorities)) then
-            select * into v_line from add_hand(v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_line.afters, v_line.untils, v_line.whole,
-                p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until);
-            p_hand_lanes := '{}';
-        end if;
-        v_turns := cardinality(v_line.lanes);
-        v_take := least(v_need, v_turns);
-        v_contested := not v_line.whole;
-        if v_take > 0 and v_merge then
-            select * into v_got from plan(p_queue, p_kinds, v_from[1]::smallint, v_from[2], v_line.priorities, v_need, p_number % 2 = 1, v_took_turns, v_took_free);
-            v_take := v_got.turns;
-            v_contested := v_contested or v_got.is_contested;
+        v_turns := 0;
+        v_take := 0;
+        v_whole := true;
+        if v_lined then
+            v_started := clock_timestamp();
+            select * into v_line from read_line(p_queue, v_from[3]::smallint, v_from[4], v_need);
+            v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
+            -- Turns in hand come behind those in line, but before less urgent ones.
+            if p_hand_lanes <> '{}' and (v_line.whole or v_line.priorities[v_need] > any (p_hand_priorities)) then
+                select * into v_line from add_hand(v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_line.afters, v_line.untils, v_line.whole,
+                    p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until);
+                p_hand_lanes := '{}';
+            end if;
+            v_whole := v_line.whole;
+            v_turns := cardinality(v_line.lanes);
+            v_take := least(v_need, v_turns);
+            v_contested := not v_whole;
+            if v_take > 0 and v_merge then
+                select * into v_got from plan(p_queue, p_kinds, v_from[1]::smallint, v_from[2], v_line.priorities, v_need, p_number % 2 = 1, v_took_turns, v_took_free);
+                v_take := v_got.turns;
+                v_contested := v_contested or v_got.is_contested;
+            end if;
         end if;
         v_free := v_need - v_take;
 
@@ -162,7 +174,7 @@ begin
             -- Tasks without a lane that the plan counted on are held by somebody else: the rest is for the turns.
             v_merge := false;
         else
-            exit when v_line.whole and v_found < v_free;
+            exit when v_whole and v_found < v_free;
         end if;
     end loop;
     if p_hand_lanes <> '{}' then

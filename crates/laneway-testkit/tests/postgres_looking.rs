@@ -118,6 +118,26 @@ async fn a_writer_that_is_open_while_a_watch_begins_keeps_it_from_being_ready() 
 }
 
 #[tokio::test]
+async fn a_claim_that_began_before_a_watch_and_writes_after_it_is_told() {
+    let fixture = fixture().await;
+    let task = fixture.given(a_task()).await;
+    let mut worker = fixture.worker().await;
+    let gate = fixture.connect().await;
+    gate.batch_execute("begin; lock table laneway.task in exclusive mode").await.unwrap();
+    let claiming = tokio::spawn(async move { worker.claim(1).await });
+    let waits = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')";
+    until("the claim waits for its first row", async || fixture.value::<bool>(waits).await).await;
+
+    // It has no transaction id yet, so nothing keeps the watch from being ready.
+    let watch = fixture.a_ready_watch().await;
+    gate.batch_execute("commit").await.unwrap();
+    assert_eq!(claiming.await.unwrap().len(), 1);
+
+    let mut position = watch.position;
+    fixture.told_in_time(watch, &mut position, &[task]).await;
+}
+
+#[tokio::test]
 async fn a_transaction_that_commits_late_holds_back_what_came_after_it_and_is_not_skipped() {
     let fixture = fixture().await;
     let watch = fixture.a_ready_watch().await;
