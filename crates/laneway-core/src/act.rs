@@ -17,12 +17,14 @@ use crate::id::TaskId;
 use crate::json::Json;
 use crate::look::{Cursor, Place, State};
 use crate::name::{ActorName, Kind, LaneKey, QueueName};
-use crate::validate::{self, Code, InvalidInput};
+use crate::validate::{self, Code, InvalidInput, Limits};
 
 /// Tasks that one action may name.
 pub const ACT_MAX: usize = 1_000;
 /// Tasks that one step of a bulk looks at.
 pub const BULK_STEP: u32 = 500;
+/// Tasks a second that a bulk may be told to meet.
+const PACE_MAX: u32 = 100_000;
 
 /// Who acts, and why.
 ///
@@ -115,6 +117,39 @@ impl Action {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// What is changed about a task that waits. What is not named stays.
+///
+/// ```
+/// use laneway_core::{Edit, Json, Limits};
+///
+/// let edit = Edit { payload: Some(Json::parse(r#"{"to": "bob@example.org"}"#)?), priority: Some(-5) };
+/// assert!(edit.check(&Limits::default()).is_ok());
+/// assert!(Edit::default().check(&Limits::default()).is_err(), "an edit changes something");
+/// # Ok::<(), laneway_core::InvalidInput>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Edit {
+    /// What the handler is given.
+    pub payload: Option<Json>,
+    /// Lower runs first: −1000 to 1000.
+    pub priority: Option<i32>,
+}
+
+impl Edit {
+    /// Checks what is changed, and that something is.
+    ///
+    /// # Errors
+    /// `out_of_range`, `payload_too_large`.
+    pub fn check(&self, limits: &Limits) -> Result<(), InvalidInput> {
+        if self.payload.is_none() && self.priority.is_none() {
+            let problem = "is empty; give a payload, a priority, or both";
+            return Err(InvalidInput::new(Code::OutOfRange, "edit", problem));
+        }
+        self.payload.as_ref().map_or(Ok(()), |payload| validate::payload_size(payload, limits))?;
+        self.priority.map_or(Ok(()), |priority| Action::SetPriority(priority).check())
     }
 }
 
@@ -274,12 +309,14 @@ pub struct NewBulk {
     pub filter: Filter,
     /// True: only count.
     pub dry_run: bool,
+    /// Tasks a second at most. None: as fast as it goes.
+    pub pace: Option<u32>,
 }
 
 impl NewBulk {
     /// An action on all tasks that `filter` means.
     pub fn new(action: Action, filter: Filter) -> Self {
-        Self { action, filter, dry_run: false }
+        Self { action, filter, dry_run: false, pace: None }
     }
 
     /// Only counts, and does nothing.
@@ -288,12 +325,19 @@ impl NewBulk {
         self
     }
 
-    /// Checks action and filter.
+    /// Meets at most this many tasks a second, whoever drives it.
+    pub fn pace(mut self, tasks: u32) -> Self {
+        self.pace = Some(tasks);
+        self
+    }
+
+    /// Checks action, filter and pace.
     ///
     /// # Errors
-    /// As for actions and listings.
+    /// As for actions and listings; `out_of_range` for a pace outside 1 to 100,000.
     pub fn check(&self) -> Result<(), InvalidInput> {
         self.action.check()?;
+        self.pace.map_or(Ok(()), |pace| validate::in_range("pace", pace, 1..=PACE_MAX))?;
         self.filter.check()
     }
 }
@@ -311,6 +355,8 @@ pub struct Bulk {
     pub filter: Filter,
     /// True when it only counts.
     pub dry_run: bool,
+    /// Tasks a second at most.
+    pub pace: Option<u32>,
     /// How far it is.
     pub state: BulkState,
     /// When it was started.
@@ -360,6 +406,17 @@ impl BulkState {
 }
 
 impl Bulk {
+    /// Tasks that its next step looks at: never more than a second's worth.
+    pub fn step_size(&self) -> u32 {
+        self.pace.map_or(BULK_STEP, |pace| pace.clamp(1, BULK_STEP))
+    }
+
+    /// How long whoever drives it waits after a step.
+    pub fn pause(&self) -> Duration {
+        let secs = self.pace.map_or(0.0, |pace| f64::from(self.step_size()) / f64::from(pace.max(1)));
+        Duration::from_secs_f64(secs)
+    }
+
     /// The list that the next step looks at, and the filter that it uses; none when there is nothing left. Tasks that came
     /// after the start are left alone, or a busy queue would never come to an end.
     pub fn next_list(&self) -> Option<(Place, Filter)> {
@@ -439,6 +496,8 @@ impl AuditPage {
 pub struct BulkPage {
     /// Only bulks before this one.
     pub before: Option<BulkId>,
+    /// Only bulks in this state.
+    pub state: Option<BulkState>,
     /// At most this many: 1 to 500.
     pub limit: u32,
 }
@@ -446,7 +505,7 @@ pub struct BulkPage {
 impl Default for BulkPage {
     /// The newest hundred.
     fn default() -> Self {
-        Self { before: None, limit: 100 }
+        Self { before: None, state: None, limit: 100 }
     }
 }
 

@@ -103,6 +103,8 @@ pub struct Claimed {
     pub task: Task,
     /// What a settle must show.
     pub lease: LeaseRef,
+    /// How long it had been runnable when it was claimed.
+    pub waited: Duration,
 }
 
 impl Claimed {

@@ -17,6 +17,7 @@ mod error;
 mod family;
 mod filter;
 pub mod fires;
+mod health;
 mod hint;
 mod id;
 mod json;
@@ -25,6 +26,7 @@ mod lane;
 mod lane_list;
 pub mod liveness;
 mod look;
+mod meter;
 mod name;
 mod outcome;
 mod progress;
@@ -42,7 +44,7 @@ pub mod why;
 pub use access::{NewToken, Scope, Token, TokenHash, TokenId};
 pub use act::{
     ACT_MAX, Acted, Action, Actor, AuditEntry, AuditPage, BULK_STEP, Bulk, BulkId, BulkPage, BulkState,
-    BulkStep, NewBulk, Pausable, Pause, Skip, check_act, check_pause,
+    BulkStep, Edit, NewBulk, Pausable, Pause, Skip, check_act, check_pause,
 };
 pub use advance::{Advance, Advanced, Claim, Claimed, Kinds, Left, Scan};
 pub use change::{Change, Changes, Position, Watch, WatcherId};
@@ -53,6 +55,7 @@ pub use family::{
     serial_queue_in_use,
 };
 pub use filter::{Compare, Filter, Moment, Term, Test};
+pub use health::{StoreHealth, TableHealth};
 pub use hint::{Hint, HintSender, Hints};
 pub use id::{LeaseId, LeaseRef, LeaseToken, SessionId, TaskId};
 pub use json::Json;
@@ -66,12 +69,13 @@ pub use look::{
     Cancel, Counts, Cursor, KindCounts, LOOK_ROWS_MAX, LOOK_TEXTS_MAX, Listing, Looked, Page, Place,
     QueueView, State, TaskView, WorkerView,
 };
+pub use meter::{Meter, TIME_BOUNDS, Times};
 pub use name::{ActorName, Kind, LaneKey, QueueName, ScheduleName, Tag, UniqueKey};
 pub use outcome::{Outcome, Settle, Settled, Verdict};
 pub use progress::{PROGRESS_NOTE_MAX, Progress, ProgressView, Report};
 pub use retry::RetryPolicy;
 pub use schedule::{Fire, Fired, Missed, Overlap, Ran, Rule, Schedule, ScheduleView};
-pub use stats::{FailedAttempt, Histogram, Point, Series};
+pub use stats::{FailedAttempt, Histogram, Point, Series, Totals};
 pub use store::Store;
 pub use task::{NewTask, Task, TaskOptions, When, check_bulk};
 pub use time::{parse_span, parse_time};

@@ -1,7 +1,9 @@
 //! Staying alive, being told what to do, and falling asleep without missing a task.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::advance::Kinds;
 use crate::id::{LeaseId, SessionId, TaskId};
@@ -71,12 +73,14 @@ pub struct Orders {
     pub cancel: Vec<TaskId>,
     /// Take nothing new.
     pub drain: bool,
+    /// End as with the first signal to stop: what runs may finish within the grace time.
+    pub stop: bool,
     /// How many tasks of unknown leases were given back.
     pub given_back: u32,
 }
 
 /// What a sweep found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Sessions that were silent for too long.
     pub sessions: u32,
@@ -84,6 +88,8 @@ pub struct Swept {
     pub given_back: u32,
     /// Tasks that were failed because their workers died three times.
     pub poisoned: u32,
+    /// The tasks that are runnable again, by queue.
+    pub rescued: BTreeMap<QueueName, u32>,
 }
 
 /// A worker that has found nothing and wants to sleep.

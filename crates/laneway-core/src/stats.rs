@@ -77,6 +77,23 @@ pub struct Point {
     pub runs: Histogram,
 }
 
+/// What happened in one queue between two times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// The queue.
+    pub queue: QueueName,
+    /// Tasks that were enqueued.
+    pub enqueued: u64,
+    /// Attempts that were started.
+    pub started: u64,
+    /// Tasks that completed.
+    pub completed: u64,
+    /// Tasks that failed for good.
+    pub failed: u64,
+    /// Tasks that were cancelled.
+    pub cancelled: u64,
+}
+
 /// Times, counted by powers of two in milliseconds: below 1 ms, below 2 ms, below 4 ms …
 ///
 /// ```

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 
 use crate::access::{NewToken, Token, TokenId};
 use crate::act::{
-    Acted, Action, Actor, AuditEntry, AuditPage, BULK_STEP, Bulk, BulkId, BulkPage, BulkState, BulkStep,
-    NewBulk, Pausable, Pause,
+    Acted, Action, Actor, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState, BulkStep, Edit, NewBulk,
+    Pausable, Pause,
 };
 use crate::advance::{Advance, Advanced, Kinds};
 use crate::change::{Changes, Position, Watch, WatcherId};
 use crate::error::StoreError;
 use crate::family::{Children, FamilyView};
+use crate::health::StoreHealth;
 use crate::hint::Hints;
 use crate::id::{SessionId, TaskId};
 use crate::keep::QueueSettings;
@@ -21,10 +23,11 @@ use crate::lane::{LaneSettings, LaneView};
 use crate::lane_list::{LaneListing, LanePage};
 use crate::liveness::{Fence, Registration, Renewal, Renewed, Sleep, Swept};
 use crate::look::{Cancel, Counts, KindCounts, Listing, Page, QueueView, TaskView, WorkerView};
+use crate::meter::Meter;
 use crate::name::{LaneKey, QueueName, ScheduleName};
 use crate::progress::Report;
 use crate::schedule::{Fired, Ran, Schedule, ScheduleView};
-use crate::stats::{FailedAttempt, Point, Series};
+use crate::stats::{FailedAttempt, Point, Series, Totals};
 use crate::task::NewTask;
 use crate::tree::Tree;
 use crate::unique::Enqueued;
@@ -79,6 +82,14 @@ pub trait Store: Send + Sync + 'static {
     /// House-keeping that nobody waits for: cleans hot tables, prepares days of history, folds history into counts and
     /// statistics, removes what is kept no longer and lanes that have long been empty.
     async fn maintain(&self) -> Result<(), StoreError>;
+
+    /// What the store has measured about its calls. A store that measures nothing gives an empty one.
+    fn meter(&self) -> Meter {
+        Meter::default()
+    }
+
+    /// The versions of database and tables, and what the tables take. Reads the database's own statistics, no rows.
+    async fn health(&self) -> Result<StoreHealth, StoreError>;
 
     /// A handle for signs of life, with a connection of its own that is made in the runtime that uses it, so that
     /// neither a busy pool nor a busy runtime holds renewals up. `None` when the store itself will do.
@@ -183,6 +194,10 @@ pub trait Store: Send + Sync + 'static {
     /// Statistics for charts, one point per step. What happened since the last [`maintain`](Self::maintain) may be missing.
     async fn series(&self, series: Series) -> Result<Vec<Point>, StoreError>;
 
+    /// What happened in each queue from `from` until `to`, counted by whole minutes; queues in which nothing did are left
+    /// out. What happened since the last [`maintain`](Self::maintain) may be missing.
+    async fn totals(&self, from: Timestamp, to: Timestamp) -> Result<Vec<Totals>, StoreError>;
+
     /// The failed attempts of a task, newest first: the last twenty, and the one that failed it for good.
     async fn failures(&self, task: TaskId) -> Result<Vec<FailedAttempt>, StoreError>;
 
@@ -258,6 +273,13 @@ pub trait Store: Send + Sync + 'static {
     /// Tells a worker to take nothing new. False when it is not known, or was told before.
     async fn drain(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError>;
 
+    /// Tells a worker to end, as the first signal to stop would: what runs may finish within its grace time. False when it is
+    /// not known, or was told before.
+    async fn stop(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError>;
+
+    /// Changes a task that waits: runnable, scheduled or in back-off. Its id, its place in its lane and its keys stay.
+    async fn edit(&self, actor: &Actor, task: TaskId, edit: Edit) -> Result<Acted, StoreError>;
+
     /// Does something to up to 1,000 tasks, and answers per task. A task that another transaction holds is skipped; only a
     /// cancel, and a retry whose key is just being taken, wait, for two seconds at most.
     async fn act(&self, actor: &Actor, action: Action, tasks: &[TaskId]) -> Result<Vec<Acted>, StoreError>;
@@ -272,7 +294,8 @@ pub trait Store: Send + Sync + 'static {
     async fn bulks(&self, page: BulkPage) -> Result<Vec<Bulk>, StoreError>;
 
     /// Takes one step of a bulk: looks at up to 500 tasks and acts on them, in one transaction. Anybody may, and several
-    /// at once do no harm. A bulk that does not run is only answered.
+    /// at once do no harm. A bulk that does not run is only answered, as is one that is ahead of its pace: wait for
+    /// [`Bulk::pause`] before the next step.
     async fn bulk_step(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
         let Some(bulk) = self.bulk(id).await?.filter(|bulk| bulk.state == BulkState::Running) else {
             return self.bulk(id).await;
@@ -286,7 +309,7 @@ pub trait Store: Send + Sync + 'static {
             is_last: true,
         };
         if let Some((place, filter)) = bulk.next_list() {
-            let listing = Listing { place, filter, after: bulk.after, limit: BULK_STEP };
+            let listing = Listing { place, filter, after: bulk.after, limit: bulk.step_size() };
             let page = self.list(listing).await?;
             step.tasks = page.tasks.iter().map(|task| task.id).collect();
             step.after = page.next;

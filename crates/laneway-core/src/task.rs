@@ -161,14 +161,7 @@ impl NewTask {
     /// # Errors
     /// The first problem found, as the [`validate`] module describes.
     pub fn check(&self, limits: &Limits) -> Result<(), InvalidInput> {
-        let bytes = self.payload.as_str().len();
-        if bytes > limits.payload_bytes_max {
-            let problem = format!(
-                "has {bytes} bytes, the limit is {}; keep the data elsewhere and enqueue a reference",
-                limits.payload_bytes_max
-            );
-            return Err(InvalidInput::new(Code::PayloadTooLarge, "payload", problem));
-        }
+        validate::payload_size(&self.payload, limits)?;
         validate::in_range("priority", self.priority, -validate::PRIORITY_MAX..=validate::PRIORITY_MAX)?;
         validate::in_range("max_attempts", self.max_attempts, 1..=validate::ATTEMPTS_MAX)?;
         match self.when {

@@ -10,6 +10,8 @@ use jiff::Timestamp;
 use jiff::civil::date;
 use jiff::tz::TimeZone;
 
+use crate::json::Json;
+
 /// The longest name, in bytes of UTF-8.
 pub const NAME_BYTES_MAX: usize = 200;
 /// Priorities run from minus this to plus this; lower runs first.
@@ -160,6 +162,19 @@ impl Default for Limits {
     fn default() -> Self {
         Self { payload_bytes_max: 1024 * 1024, bulk_max: 100_000, depth_max: 8 }
     }
+}
+
+/// Checks that a payload is not too long.
+pub fn payload_size(payload: &Json, limits: &Limits) -> Result<(), InvalidInput> {
+    let bytes = payload.as_str().len();
+    if bytes <= limits.payload_bytes_max {
+        return Ok(());
+    }
+    let problem = format!(
+        "has {bytes} bytes, the limit is {}; keep the data elsewhere and enqueue a reference",
+        limits.payload_bytes_max
+    );
+    Err(InvalidInput::new(Code::PayloadTooLarge, "payload", problem))
 }
 
 /// Checks a stored name: 1 to 200 bytes, no control or direction-changing characters, no space at either

@@ -245,6 +245,7 @@ create table worker (
     memory_percent smallint not null,
     draining       boolean  not null,
     drain_ordered  boolean  not null default false,
+    stop_ordered   boolean  not null default false,
     name           text     not null,
     queues         text[]   not null,
     kinds          text[]                          -- null: all
@@ -331,6 +332,8 @@ create type advance_row as (
     lane_keys    text[],
     body_ids     bigint[],     -- payloads that are kept apart
     bodies       json[],
+    claimed_at   timestamptz,
+    ready_ats    timestamptz[],
     bounds       bigint[],     -- where the next claim of this queue may start to look
     verdicts     text[],       -- one per settle
     remaining    text,         -- nothing, blocked, more

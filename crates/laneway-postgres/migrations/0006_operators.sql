@@ -38,6 +38,7 @@ create table bulk (
     priority   smallint,
     filter     text not null,
     dry_run    boolean not null,
+    pace       int check (pace > 0),               -- tasks a second at most
     steps      bigint not null default 0,
     matched    bigint not null default 0,
     done       bigint not null default 0,
@@ -45,6 +46,7 @@ create table bulk (
     at_micros  bigint,                             -- behind which row
     at_id      bigint
 );
+create index bulk_running_idx on bulk (id) where state = 'running';
 
 -- A task that is retried needs its lane, which may be long gone by then.
 alter table ended add column lane_key text collate "C";

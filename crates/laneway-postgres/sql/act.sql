@@ -365,3 +365,78 @@ begin
     "is" := to_jsonb(case result when 'cancelled' then 'cancelled' when 'requested' then 'cancel requested' end);
     result := case result when 'cancelled' then 'done' else result end;
 end $$;
+
+-- Changes a task that waits, and records it: its payload, its priority, or both; what is null stays. It keeps its id, and with
+-- it its place in its lane, its turn and its keys.
+create or replace function edit_task(p_who text, p_reason text, p_task bigint, p_payload json, p_priority smallint, out result text)
+language plpgsql
+set search_path from current
+set plan_cache_mode = force_generic_plan   -- as in advance.sql
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+    v_old record;
+    v_was jsonb := '{}';
+    v_is  jsonb := '{}';
+begin
+    perform from task t where t.id = p_task for update skip locked;
+    if not found then
+        perform from later l where l.id = p_task for update skip locked;
+        if not found then
+            result := why_not(p_task, 'busy');
+            return;
+        end if;
+    end if;
+    select f.priority, f.queue, coalesce(f.payload, b.payload) as payload
+    into v_old
+    from (
+        select t.id, t.priority, t.queue, t.payload from task t where t.id = p_task
+        union all
+        select l.id, l.priority, l.queue, l.payload from later l where l.id = p_task
+    ) f
+    left join body b on b.task_id = f.id;
+    if p_priority <> v_old.priority then
+        perform set_priority_of_task(p_task, p_priority);
+        v_was := jsonb_build_object('priority', v_old.priority);
+        v_is := jsonb_build_object('priority', p_priority);
+    end if;
+    if p_payload::text <> v_old.payload::text then
+        perform set_payload_of_task(p_task, p_payload);
+        v_was := v_was || jsonb_build_object('payload', v_old.payload);
+        v_is := v_is || jsonb_build_object('payload', p_payload);
+    end if;
+    if v_is = '{}' then
+        result := 'same';
+        return;
+    end if;
+    perform record_audit(p_who, p_reason, 'edit', 'task ' || p_task, array[p_task], v_was, v_is);
+    perform hint(array[v_old.queue]);
+    result := 'done';
+end $$;
+
+-- Gives a task that the caller has locked another payload.
+create or replace function set_payload_of_task(p_task bigint, p_payload json) returns void
+language plpgsql as $$
+declare
+    v_size  int := octet_length(p_payload::text);
+    v_small json := case when v_size < 1000 then p_payload end;
+    v_task  task;
+    v_later later;
+begin
+    delete from body b where b.task_id = p_task;
+    if v_small is null then
+        insert into body (task_id, payload) values (p_task, p_payload);
+    end if;
+    delete from task t where t.id = p_task returning t.* into v_task;
+    if found then
+        v_task.size := v_size;
+        v_task.payload := v_small;
+        insert into task select v_task.*;
+    else
+        delete from later l where l.id = p_task returning l.* into v_later;
+        v_later.size := v_size;
+        v_later.payload := v_small;
+        insert into later select v_later.*;
+    end if;
+end $$;

@@ -185,10 +185,10 @@ language sql as $$
         array_agg(t.parent_id order by t.id), array_agg(t.payload order by t.id), array_agg(t.extra order by t.id),
         (select array_agg(n.id) from lane n where n.id = any (l.lanes)), (select array_agg(n.key) from lane n where n.id = any (l.lanes)),
         (select array_agg(b.task_id) from body b where b.task_id = any (l.task_ids)), (select array_agg(b.payload) from body b where b.task_id = any (l.task_ids)),
-        null::bigint[], null::text[], null::text, null::bigint, null::boolean
+        l.claimed_at, array_agg(t.ready_at order by t.id), null::bigint[], null::text[], null::text, null::bigint, null::boolean
     from lease l
-    cross join lateral unnest(l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.attempts, l.max_attempts, l.crashes, l.depths, l.parent_ids, l.payloads, l.extras)
-        t(id, kind, enqueued_at, lane, priority, attempt, max_attempts, crashes, depth, parent_id, payload, extra)
+    cross join lateral unnest(l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.attempts, l.max_attempts, l.crashes, l.depths, l.parent_ids, l.payloads, l.extras, l.ready_ats)
+        t(id, kind, enqueued_at, lane, priority, attempt, max_attempts, crashes, depth, parent_id, payload, extra, ready_at)
     where l.session = p_session
       and l.number = p_number
       and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))

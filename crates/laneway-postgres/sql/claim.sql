@@ -378,7 +378,7 @@ begin
         returning *
     )
     select array_agg(row(m.id, m.token, m.queue, m.task_ids, m.kinds, m.enqueued_ats, m.lanes, m.priorities, m.attempts, m.max_attempts,
-        m.crashes, m.depths, m.parent_ids, m.payloads, m.extras, p_lane_ids, p_lane_keys, m.sizes::bigint[], null, null, null, null, null, null)::advance_row),
+        m.crashes, m.depths, m.parent_ids, m.payloads, m.extras, p_lane_ids, p_lane_keys, m.sizes::bigint[], null, m.claimed_at, m.ready_ats, null, null, null, null, null)::advance_row),
         sum(m.tasks)
     into v_rows, v_taken
     from made m;

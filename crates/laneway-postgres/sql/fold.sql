@@ -194,3 +194,17 @@ as $$
     group by 1
     order by 1
 $$;
+
+-- What happened in each queue, by whole minutes.
+create or replace function read_totals(p_from timestamptz, p_to timestamptz)
+returns table (queue text, enqueued bigint, started bigint, completed bigint, failed bigint, cancelled bigint)
+language sql stable
+set search_path from current
+as $$
+    select s.queue, sum(s.enqueued)::bigint, sum(s.started)::bigint, sum(s.completed)::bigint, sum(s.failed)::bigint, sum(s.cancelled)::bigint
+    from stat_minute s
+    where s.minute >= p_from
+      and s.minute < p_to
+    group by s.queue
+    order by s.queue
+$$;

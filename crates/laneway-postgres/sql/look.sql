@@ -78,7 +78,8 @@ set enable_bitmapscan = off
 as $$
 begin
     return query
-        select v.id, v.kind, v.queue, v.lane, v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
+        -- A lane that no worker has met yet is known by its marks, which are too many to be looked through for a list.
+        select v.id, v.kind, v.queue, coalesce(v.lane, case when v.lane_id <> 0 then shown_lane(lane_key_of(v.queue, v.lane_id)) end), v.priority, v.state, v.attempt, v.max_attempts, v.crashes, v.parent_id, v.depth, v.enqueued_at, v.due_at,
             v.started_at, v.ended_at, v.session, v.payload, v.extra, v.result, v.error, v.cancel_requested, v.family
         from pending_view v where v.id = p_task
         union all

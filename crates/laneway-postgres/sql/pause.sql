@@ -139,6 +139,21 @@ as $$
     order by p.paused_at, p.what, p.queue, p.name
 $$;
 
+-- Tells a worker to end. False when it is not known, or was told before.
+create or replace function stop_worker(p_who text, p_reason text, p_session uuid) returns boolean
+language plpgsql
+set search_path from current
+as $$
+begin
+    update worker w set stop_ordered = true where w.session = p_session and not w.stop_ordered;
+    if not found then
+        return false;
+    end if;
+    perform record_audit(p_who, p_reason, 'stop', 'worker ' || p_session, '{}', '{"stop": false}', '{"stop": true}');
+    perform hint_orders(p_session);
+    return true;
+end $$;
+
 -- Tells a worker to take nothing new. False when it is not known, or was told before.
 create or replace function drain_worker(p_who text, p_reason text, p_session uuid) returns boolean
 language plpgsql

@@ -24,7 +24,7 @@ end $$;
 -- know came with an answer that was lost, and their tasks are given back.
 create or replace function renew(
     p_session uuid, p_slots int, p_free int, p_memory_percent smallint, p_draining boolean, p_leases bigint[], p_number bigint,
-    out alive boolean, out cancel bigint[], out drain boolean, out given_back int
+    out alive boolean, out cancel bigint[], out drain boolean, out stop boolean, out given_back int
 )
 language plpgsql
 set search_path from current
@@ -43,7 +43,7 @@ begin
         memory_percent = p_memory_percent,
         draining = p_draining
     where w.session = p_session
-    returning w.drain_ordered into drain;
+    returning w.drain_ordered, w.stop_ordered into drain, stop;
     alive := found;
     given_back := 0;
     if not alive then

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_core::{
-    Acted, Action, Actor, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState, BulkStep, Cursor, Filter,
-    Json, LaneKey, LaneLimit, LaneSettings, NewBulk, OnFailure, Pausable, Pause, QueueName, Skip, StoreError,
-    TaskId, check_act, check_pause,
+    Acted, Action, Actor, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState, BulkStep, Cursor, Edit,
+    Filter, Json, LaneKey, LaneLimit, LaneSettings, NewBulk, OnFailure, Pausable, Pause, QueueName, Skip,
+    StoreError, TaskId, check_act, check_pause,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -145,7 +145,7 @@ impl PostgresStore {
         bulk.check()?;
         let wire = WireAction::from(bulk.action);
         let call = "start_bulk(p_who => $1, p_reason => $2, p_action => $3, p_delay_ms => $4, p_priority => $5, \
-                    p_filter => $6, p_dry_run => $7)";
+                    p_filter => $6, p_dry_run => $7, p_pace => $8)";
         let parameters: &[Parameter<'_>] = &[
             (&actor.who.as_str(), Type::TEXT),
             (&actor.reason, Type::TEXT),
@@ -154,6 +154,7 @@ impl PostgresStore {
             (&wire.priority, Type::INT2),
             (&bulk.filter.to_string(), Type::TEXT),
             (&bulk.dry_run, Type::BOOL),
+            (&bulk.pace.map(|pace| pace as i32), Type::INT4),
         ];
         let id = BulkId(self.call("start a bulk", call, parameters).await?[0].get(0));
         let made = self.view_bulk(id).await?;
@@ -168,8 +169,13 @@ impl PostgresStore {
     pub(crate) async fn list_bulks(&self, page: BulkPage) -> Result<Vec<Bulk>, StoreError> {
         page.check()?;
         let before = page.before.map(|id| id.0);
-        let parameters: &[Parameter<'_>] = &[(&before, Type::INT8), (&(page.limit as i32), Type::INT4)];
-        let rows = self.call("list bulks", "list_bulks(p_before => $1, p_limit => $2)", parameters).await?;
+        let parameters: &[Parameter<'_>] = &[
+            (&before, Type::INT8),
+            (&page.state.map(BulkState::stored), Type::TEXT),
+            (&(page.limit as i32), Type::INT4),
+        ];
+        let call = "list_bulks(p_before => $1, p_state => $2, p_limit => $3)";
+        let rows = self.call("list bulks", call, parameters).await?;
         rows.iter().map(bulk).collect()
     }
 
@@ -210,6 +216,33 @@ impl PostgresStore {
         let parameters: &[Parameter<'_>] =
             &[(&actor.who.as_str(), Type::TEXT), (&actor.reason, Type::TEXT), (&session, Type::UUID)];
         Ok(self.call("drain a worker", call, parameters).await?[0].get(0))
+    }
+
+    pub(crate) async fn order_stop(&self, actor: &Actor, session: uuid::Uuid) -> Result<bool, StoreError> {
+        let call = "stop_worker(p_who => $1, p_reason => $2, p_session => $3)";
+        let parameters: &[Parameter<'_>] =
+            &[(&actor.who.as_str(), Type::TEXT), (&actor.reason, Type::TEXT), (&session, Type::UUID)];
+        Ok(self.call("stop a worker", call, parameters).await?[0].get(0))
+    }
+
+    pub(crate) async fn edit_task(
+        &self,
+        actor: &Actor,
+        task: TaskId,
+        edit: &Edit,
+    ) -> Result<Acted, StoreError> {
+        edit.check(&self.limits)?;
+        let payload = edit.payload.as_ref().map(Json::as_str);
+        let call =
+            "edit_task(p_who => $1, p_reason => $2, p_task => $3, p_payload => $4::json, p_priority => $5)";
+        let parameters: &[Parameter<'_>] = &[
+            (&actor.who.as_str(), Type::TEXT),
+            (&actor.reason, Type::TEXT),
+            (&task.0, Type::INT8),
+            (&payload, Type::TEXT),
+            (&edit.priority.map(|priority| priority as i16), Type::INT2),
+        ];
+        Ok(acted(self.call("edit a task", call, parameters).await?[0].get(0)))
     }
 
     pub(crate) async fn list_audit(&self, page: AuditPage) -> Result<Vec<AuditEntry>, StoreError> {
@@ -262,6 +295,7 @@ fn bulk(row: &Row) -> Result<Bulk, StoreError> {
         action,
         filter: row.get::<_, &str>("filter").parse::<Filter>()?,
         dry_run: row.get("dry_run"),
+        pace: row.get::<_, Option<i32>>("pace").map(|pace| pace as u32),
         state: BulkState::from_stored(row.get("state")),
         started_at: row.get::<_, Timestamp>("started_at"),
         steps: count("steps"),

@@ -370,6 +370,8 @@ fn read_lease(row: &Row) -> Vec<Claimed> {
     let ids: Vec<i64> = row.get("task_ids");
     let kinds: Vec<String> = row.get("kinds");
     let enqueued_ats: Vec<Timestamp> = row.get("enqueued_ats");
+    let ready_ats: Option<Vec<Option<Timestamp>>> = row.get("ready_ats");
+    let claimed_at: Timestamp = row.get("claimed_at");
     let lanes: Option<Vec<i64>> = row.get("lanes");
     let priorities: Option<Vec<i16>> = row.get("priorities");
     let attempts: Option<Vec<i16>> = row.get("attempts");
@@ -417,7 +419,9 @@ fn read_lease(row: &Row) -> Vec<Claimed> {
                 enqueued_at: enqueued_ats[place],
                 options: options(extra),
             };
-            Claimed { task, lease }
+            let ready_at = ready_ats.as_ref().and_then(|ready| ready[place]).unwrap_or(task.enqueued_at);
+            let waited = claimed_at.duration_since(ready_at).try_into().unwrap_or_default();
+            Claimed { task, lease, waited }
         })
         .collect()
 }

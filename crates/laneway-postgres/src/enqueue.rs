@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
+use std::time::Instant;
 
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Object, Pool};
 use jiff::Timestamp;
-use laneway_core::{Enqueued, Limits, NewTask, StoreError, TaskId, TaskOptions, When};
+use laneway_core::{Enqueued, Limits, Meter, NewTask, StoreError, TaskId, TaskOptions, When};
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
@@ -107,17 +108,12 @@ pub(crate) struct Single {
 
 /// Commits single enqueues together: at once when idle, otherwise all that came in while the commit before was under
 /// way. Ends when every sender is gone. Callers are answered after the commit of their task.
-pub(crate) async fn group_singles(
-    mut singles: mpsc::Receiver<Single>,
-    pool: Pool,
-    schema: String,
-    target: String,
-) {
+pub(crate) async fn group_singles(mut singles: mpsc::Receiver<Single>, to: Group) {
     let mut group = Vec::new();
     while singles.recv_many(&mut group, GROUP_MAX).await > 0 {
         let (tasks, answers): (Vec<_>, Vec<_>) =
             group.drain(..).map(|single| (single.task, single.answer)).unzip();
-        let results = commit_group(&tasks, &pool, &schema, &target).await;
+        let results = to.commit(&tasks).await;
         for (answer, result) in answers.into_iter().zip(results) {
             // A caller that has gone does not want to know.
             let _ = answer.send(result);
@@ -125,24 +121,43 @@ pub(crate) async fn group_singles(
     }
 }
 
+/// Where groups are committed.
+pub(crate) struct Group {
+    pub pool: Pool,
+    pub schema: String,
+    pub target: String,
+    pub meter: Meter,
+}
+
+impl Group {
+    async fn commit(&self, tasks: &[NewTask]) -> Vec<Result<Enqueued, StoreError>> {
+        let asked = Instant::now();
+        let connection = self.pool.get().await;
+        self.meter.wait(asked.elapsed());
+        let client = match connection {
+            Ok(client) => client,
+            Err(error) => return repeat(translate_pool(&self.target, error), &self.target, tasks.len()),
+        };
+        let sent = Instant::now();
+        let results = commit_group(tasks, &client, &self.schema, &self.target).await;
+        self.meter.statement("enqueue", sent.elapsed());
+        results
+    }
+}
+
 async fn commit_group(
     tasks: &[NewTask],
-    pool: &Pool,
+    client: &Object,
     schema: &str,
     target: &str,
 ) -> Vec<Result<Enqueued, StoreError>> {
-    let connection = pool.get().await;
-    let client = match connection {
-        Ok(client) => client,
-        Err(error) => return repeat(translate_pool(target, error), target, tasks.len()),
-    };
-    match Columns::of(tasks).send(&**client, schema).await {
+    match Columns::of(tasks).send(&***client, schema).await {
         Ok(answers) => answers.into_iter().map(Ok).collect(),
         Err(error) if is_data_error(&error) && tasks.len() > 1 => {
             // One task that the database does not take must not fail its neighbours.
             let mut results = Vec::with_capacity(tasks.len());
             for task in tasks {
-                let sent = Columns::of(std::slice::from_ref(task)).send(&**client, schema).await;
+                let sent = Columns::of(std::slice::from_ref(task)).send(&***client, schema).await;
                 results.push(
                     sent.map(|answers| answers[0]).map_err(|error| translate(target, "enqueue", error)),
                 );

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use laneway_core::{
     Change, Changes, Counts, Cursor, FailedAttempt, FamilyView, Histogram, Json, Keep, KindCounts, Kinds,
     LaneLimit, LaneView, Listing, Looked, OnFailure, Page, Place, Point, Position, ProgressView, QueueView,
-    Serial, Series, SessionId, State, StoreError, TaskId, TaskView, Why,
+    Serial, Series, SessionId, State, StoreError, StoreHealth, TableHealth, TaskId, TaskView, Totals, Why,
 };
 use tokio_postgres::Row;
 
@@ -41,6 +41,37 @@ pub(crate) fn task_view(row: &Row) -> TaskView {
             .map_or_else(|| FamilyView::from_stored(extra), |json| serde_json::from_str(json.as_str()).ok()),
         options: options(extra),
     }
+}
+
+pub(crate) fn totals(row: &Row) -> Totals {
+    let count = |column| row.get::<_, i64>(column) as u64;
+    Totals {
+        queue: stored_name(row.get("queue")),
+        enqueued: count("enqueued"),
+        started: count("started"),
+        completed: count("completed"),
+        failed: count("failed"),
+        cancelled: count("cancelled"),
+    }
+}
+
+pub(crate) fn health(rows: &[Row]) -> Result<StoreHealth, StoreError> {
+    let none = || StoreError::Unexpected { doing: "look at the store", source: "it has no tables".into() };
+    let first = rows.first().ok_or_else(none)?;
+    let count = |row: &Row, column| row.get::<_, i64>(column).max(0) as u64;
+    let table = |row: &Row| TableHealth {
+        table: row.get("name"),
+        rows: count(row, "live"),
+        dead_rows: count(row, "dead"),
+        bytes: count(row, "bytes"),
+    };
+    let oldest = first.get::<_, Option<f64>>("oldest_s");
+    Ok(StoreHealth {
+        database: format!("PostgreSQL {}", first.get::<_, String>("server")),
+        schema_version: first.get("version"),
+        tables: rows.iter().map(table).collect(),
+        oldest_transaction: oldest.map(|secs| Duration::from_secs_f64(secs.max(0.0))),
+    })
 }
 
 fn progress(row: &Row) -> Option<ProgressView> {

@@ -78,6 +78,7 @@ const FUNCTIONS: &[&str] = functions![
     "why",
     "count",
     "keep",
+    "health",
     "verify",
     "maintain",
     "handler",

@@ -1,8 +1,9 @@
 //! The store: each verb is one call of a function in the database.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
@@ -10,12 +11,13 @@ use jiff::Timestamp;
 use laneway_core::validate::{self, PAGE_MAX};
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState,
-    BulkStep, Cancel, Capacity, Changes, Children, Counts, Enqueued, FailedAttempt, Fence, Fired, Hints,
-    Keep, KindCounts, Kinds, LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneListing,
-    LanePage, LaneSettings, LaneView, Limits, Listing, Looked, NewBulk, NewTask, NewToken, Orders, Page,
-    Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal,
+    BulkStep, Cancel, Capacity, Changes, Children, Counts, Edit, Enqueued, FailedAttempt, Fence, Fired,
+    Hints, Keep, KindCounts, Kinds, LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneListing,
+    LanePage, LaneSettings, LaneView, Limits, Listing, Looked, Meter, NewBulk, NewTask, NewToken, Orders,
+    Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal,
     Renewed, Report, Schedule, ScheduleName, ScheduleView, Serial, Series, SessionId, Sleep, Store,
-    StoreError, Swept, TaskId, TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_bulk,
+    StoreError, StoreHealth, Swept, TaskId, TaskView, Token, TokenId, Totals, Watch, WatcherId, Why,
+    WorkerView, check_bulk,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
@@ -25,7 +27,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::advance::stored_name;
 use crate::bounds::Bounds;
 use crate::connect::Address;
-use crate::enqueue::{BulkEnqueue, Single, group_singles};
+use crate::enqueue::{BulkEnqueue, Group, Single, group_singles};
 use crate::error::{translate, translate_pool};
 use crate::filter::WireFilter;
 use crate::listener::Listener;
@@ -54,6 +56,7 @@ pub struct PostgresStore {
     key_waiters: Arc<Semaphore>,
     /// And half of them run handlers.
     pub(crate) handler_slots: Arc<Semaphore>,
+    meter: Meter,
     /// The database's default is above READ COMMITTED, so every statement needs a transaction that says otherwise.
     explicit_isolation: bool,
 }
@@ -100,7 +103,14 @@ impl PostgresStore {
         drop(client);
 
         let (singles, waiting) = mpsc::channel(SINGLES_MAX);
-        tokio::spawn(group_singles(waiting, pool.clone(), options.schema.clone(), address.target.clone()));
+        let meter = Meter::default();
+        let group = Group {
+            pool: pool.clone(),
+            schema: options.schema.clone(),
+            target: address.target.clone(),
+            meter: meter.clone(),
+        };
+        tokio::spawn(group_singles(waiting, group));
         Ok(Self {
             singles,
             listener: Arc::new(Listener::new(
@@ -116,6 +126,7 @@ impl PostgresStore {
             target: address.target.as_str().into(),
             key_waiters: Arc::new(Semaphore::new((options.pool_size / 2).max(1))),
             handler_slots: Arc::new(Semaphore::new((options.pool_size / 2).max(1))),
+            meter,
             explicit_isolation,
             pool,
             address,
@@ -151,7 +162,10 @@ impl PostgresStore {
     }
 
     pub(crate) async fn client(&self) -> Result<Object, StoreError> {
-        self.pool.get().await.map_err(|error| translate_pool(&self.target, error))
+        let asked = Instant::now();
+        let client = self.pool.get().await;
+        self.meter.wait(asked.elapsed());
+        client.map_err(|error| translate_pool(&self.target, error))
     }
 
     /// Stores tasks. If a key is just being taken by another transaction, this waits for it in a second try, together
@@ -163,7 +177,11 @@ impl PostgresStore {
             limits: &self.limits,
             key_wait_ms: FIRST_WAIT_MS,
         };
-        let first = bulk.enqueue(&mut *self.client().await?, tasks).await;
+        let mut client = self.client().await?;
+        let sent = Instant::now();
+        let first = bulk.enqueue(&mut client, tasks).await;
+        self.meter.statement("enqueue", sent.elapsed());
+        drop(client);
         if !matches!(first, Err(StoreError::Busy { .. })) {
             return first;
         }
@@ -185,15 +203,26 @@ impl PostgresStore {
         call: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        let text = format!("select * from {}.{call}", self.schema);
-        let failed = |error| translate(&self.target, doing, error);
         let mut client = self.client().await?;
+        let sent = Instant::now();
+        let rows = self.query(&mut client, call, parameters).await;
+        self.meter.statement(doing, sent.elapsed());
+        rows.map_err(|error| translate(&self.target, doing, error))
+    }
+
+    async fn query(
+        &self,
+        client: &mut Object,
+        call: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let text = format!("select * from {}.{call}", self.schema);
         if !self.explicit_isolation {
-            return client.query_typed(&text, parameters).await.map_err(failed);
+            return client.query_typed(&text, parameters).await;
         }
-        let transaction = read_committed(&mut client).await.map_err(failed)?;
-        let rows = transaction.query_typed(&text, parameters).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
+        let transaction = read_committed(client).await?;
+        let rows = transaction.query_typed(&text, parameters).await?;
+        transaction.commit().await?;
         Ok(rows)
     }
 }
@@ -208,6 +237,14 @@ async fn read_committed(
 async fn default_isolation(client: &tokio_postgres::Client, target: &str) -> Result<String, StoreError> {
     let rows = client.query_typed("select current_setting('default_transaction_isolation')", &[]).await;
     Ok(rows.map_err(|error| translate(target, "read settings", error))?[0].get(0))
+}
+
+/// How many tasks of which queue a sweep made runnable again.
+fn rescued(row: &Row) -> BTreeMap<QueueName, u32> {
+    let queues = row.get::<_, Option<Vec<String>>>("queues").unwrap_or_default();
+    let counts = row.get::<_, Option<Vec<i32>>>("rescued").unwrap_or_default();
+    let both = std::iter::zip(queues.into_iter().map(stored_name), counts);
+    both.filter(|(_, count)| *count > 0).map(|(queue, count)| (queue, count as u32)).collect()
 }
 
 fn names(queues: &[QueueName]) -> Vec<&str> {
@@ -246,6 +283,7 @@ impl Store for PostgresStore {
     async fn advance(&self, mut advance: Advance) -> Result<Advanced, StoreError> {
         self.clean(&mut advance);
         let mut client = self.client().await?;
+        let sent = Instant::now();
         let advanced = if let Some(advanced) = self.fan_out(&mut client, &advance).await? {
             advanced
         } else if self.explicit_isolation {
@@ -257,6 +295,7 @@ impl Store for PostgresStore {
         } else {
             self.advance_on(&**client, advance).await?
         };
+        self.meter.statement("advance", sent.elapsed());
         self.claimed_since_vacuum.fetch_add(advanced.claimed.len() as i64, Ordering::Relaxed);
         Ok(advanced)
     }
@@ -301,6 +340,7 @@ impl Store for PostgresStore {
         Ok(Renewed::Alive(Orders {
             cancel: cancel.unwrap_or_default().into_iter().map(TaskId).collect(),
             drain: row.get("drain"),
+            stop: row.get("stop"),
             given_back: row.get::<_, i32>("given_back") as u32,
         }))
     }
@@ -333,6 +373,7 @@ impl Store for PostgresStore {
             sessions: count("sessions"),
             given_back: count("given_back"),
             poisoned: count("poisoned"),
+            rescued: rescued(&rows[0]),
         })
     }
 
@@ -358,6 +399,15 @@ impl Store for PostgresStore {
             client.batch_execute(&vacuum).await.map_err(|error| translate(&self.target, "vacuum", error))?;
         }
         Ok(())
+    }
+
+    fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    async fn health(&self) -> Result<StoreHealth, StoreError> {
+        let rows = self.call("look at the store", "store_health()", &[]).await?;
+        look::health(&rows)
     }
 
     fn control(&self) -> Option<Arc<dyn Store>> {
@@ -527,6 +577,12 @@ impl Store for PostgresStore {
         Ok(look::points(&series, &rows))
     }
 
+    async fn totals(&self, from: Timestamp, to: Timestamp) -> Result<Vec<Totals>, StoreError> {
+        let parameters: &[Parameter<'_>] = &[(&from, Type::TIMESTAMPTZ), (&to, Type::TIMESTAMPTZ)];
+        let call = "read_totals(p_from => $1, p_to => $2)";
+        Ok(self.call("read totals", call, parameters).await?.iter().map(look::totals).collect())
+    }
+
     async fn failures(&self, task: TaskId) -> Result<Vec<FailedAttempt>, StoreError> {
         let rows =
             self.call("list failures", "list_failures(p_task => $1)", &[(&task.0, Type::INT8)]).await?;
@@ -620,6 +676,14 @@ impl Store for PostgresStore {
 
     async fn drain(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError> {
         self.order_drain(actor, session.0).await
+    }
+
+    async fn stop(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError> {
+        self.order_stop(actor, session.0).await
+    }
+
+    async fn edit(&self, actor: &Actor, task: TaskId, edit: Edit) -> Result<Acted, StoreError> {
+        self.edit_task(actor, task, &edit).await
     }
 
     async fn act(&self, actor: &Actor, action: Action, tasks: &[TaskId]) -> Result<Vec<Acted>, StoreError> {

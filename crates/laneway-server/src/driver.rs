@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use laneway_core::{BulkId, BulkPage, BulkState, Store, StoreError};
+use laneway_core::validate::PAGE_MAX;
+use laneway_core::{BulkId, BulkPage, BulkState, Store};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -69,34 +70,30 @@ impl Driver {
     }
 
     async fn unfinished(&self) -> Vec<BulkId> {
-        let bulks = self.store.bulks(BulkPage::default()).await.unwrap_or_else(|error| {
+        let running = BulkPage { state: Some(BulkState::Running), limit: PAGE_MAX, ..BulkPage::default() };
+        let bulks = self.store.bulks(running).await.unwrap_or_else(|error| {
             tracing::debug!(%error, "cannot look for bulks");
             vec![]
         });
-        bulks.iter().filter(|bulk| bulk.state == BulkState::Running).map(|bulk| bulk.id).collect()
+        bulks.iter().map(|bulk| bulk.id).collect()
     }
 }
 
 /// Takes the steps of one bulk.
 async fn drive(store: Arc<dyn Store>, bulk: BulkId, stop: CancellationToken) -> BulkId {
     while !stop.is_cancelled() {
-        match step(&*store, bulk).await {
-            Ok(true) => (),
-            Ok(false) => break,
+        let pause = match store.bulk_step(bulk).await {
+            Ok(Some(after)) if after.state == BulkState::Running => after.pause(),
+            Ok(_) => break,
             Err(error) => {
                 tracing::warn!(bulk = bulk.0, %error, "a bulk rests");
-                tokio::select! {
-                    () = stop.cancelled() => (),
-                    () = tokio::time::sleep(REST) => (),
-                }
+                REST
             }
+        };
+        tokio::select! {
+            () = stop.cancelled() => (),
+            () = tokio::time::sleep(pause) => (),
         }
     }
     bulk
-}
-
-/// One step. False when there is none left.
-async fn step(store: &dyn Store, bulk: BulkId) -> Result<bool, StoreError> {
-    let after = store.bulk_step(bulk).await?;
-    Ok(after.is_some_and(|bulk| bulk.state == BulkState::Running))
 }

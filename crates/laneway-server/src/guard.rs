@@ -72,11 +72,14 @@ async fn answer(request: Request, next: Next) -> Response {
 fn check(app: &App, request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
     check_host(app, headers)?;
-    if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) || bearer(headers).is_some()
-    {
+    if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
-    check_origin(headers)
+    if app.read_only {
+        let detail = "this server changes nothing (server.read_only); ask one that may";
+        return Err(Problem::new("server_read_only", detail));
+    }
+    if bearer(headers).is_some() { Ok(()) } else { check_origin(headers) }
 }
 
 /// On loopback only names of this machine are answered: a page of another site that has its name resolved to 127.0.0.1

@@ -27,7 +27,9 @@ mod access;
 mod api;
 mod connection;
 mod driver;
+mod etag;
 mod feed;
+mod gauges;
 mod guard;
 pub mod handlers;
 mod input;
@@ -39,7 +41,7 @@ mod server;
 pub mod tokens;
 pub mod wire;
 
-pub use server::{BindError, Bound, BuildError, Server, ServerBuilder, Tokens};
+pub use server::{BindError, Bound, BuildError, Server, ServerBuilder, ShownSetting, Tokens};
 
 /// Every code that an answer may have, with its HTTP status: what `docs/http.md` shows.
 pub fn error_codes() -> impl Iterator<Item = (u16, &'static str)> {

@@ -17,8 +17,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::api::{
-    audit, bulk, enqueue, lanes, queues, schedules, stats, stream, tasks, tokens as token_routes, tree,
-    workers,
+    act, audit, bulk, enqueue, health, lanes, overview, queues, schedules, stats, stream, tasks,
+    tokens as token_routes, tree, workers,
 };
 use crate::driver::Bulks;
 use crate::feed::Feed;
@@ -26,7 +26,7 @@ use crate::guard::guard;
 use crate::metrics::{self, Metrics};
 use crate::probes;
 use crate::problem::Problem;
-use crate::server::Tokens;
+use crate::server::{Routes, ShownSetting, Tokens};
 use crate::tokens::Seen;
 
 /// What every handler may use. Cheap to clone.
@@ -35,6 +35,10 @@ pub(crate) type App = Arc<Parts>;
 pub(crate) struct Parts {
     pub store: Arc<dyn Store>,
     pub tokens: Tokens,
+    pub settings: Vec<ShownSetting>,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    pub routes: Routes,
     pub seen: Seen,
     /// The names under which the server may be called; none: any.
     pub hosts: Option<HashSet<String>>,
@@ -49,14 +53,23 @@ pub(crate) struct Parts {
 #[openapi(info(title = "Laneway", description = "Durable tasks for PostgreSQL and SQLite over HTTP"))]
 struct Document;
 
+/// Metrics and health.
+fn probes() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(metrics::scrape))
+        .routes(routes!(probes::livez))
+        .routes(routes!(probes::readyz))
+}
+
 /// Every route that is documented.
 fn documented() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(Document::openapi())
+    probes()
         .routes(routes!(enqueue::enqueue, tasks::list))
-        .routes(routes!(tasks::get, tasks::delete, tasks::change))
-        .routes(routes!(tasks::retry))
-        .routes(routes!(tasks::cancel))
-        .routes(routes!(tasks::snooze))
+        .routes(routes!(tasks::get, act::delete, act::change))
+        .routes(routes!(act::retry))
+        .routes(routes!(act::cancel))
+        .routes(routes!(act::snooze))
+        .routes(routes!(act::clone))
         .routes(routes!(tasks::why))
         .routes(routes!(tree::tree))
         .routes(routes!(tasks::failures))
@@ -71,6 +84,7 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(queues::kinds))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
+        .routes(routes!(queues::drain))
         .routes(routes!(queues::pause_kind))
         .routes(routes!(queues::resume_kind))
         .routes(routes!(queues::pauses))
@@ -82,8 +96,9 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(workers::list))
         .routes(routes!(workers::get))
         .routes(routes!(workers::drain))
-        .routes(routes!(schedules::list))
-        .routes(routes!(schedules::get, schedules::put, schedules::remove))
+        .routes(routes!(workers::stop))
+        .routes(routes!(schedules::list, schedules::create))
+        .routes(routes!(schedules::get, schedules::put, schedules::change, schedules::remove))
         .routes(routes!(schedules::pause))
         .routes(routes!(schedules::resume))
         .routes(routes!(schedules::run))
@@ -91,17 +106,22 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(schedules::preview))
         .routes(routes!(audit::list))
         .routes(routes!(stats::series))
+        .routes(routes!(overview::overview))
+        .routes(routes!(overview::suggest))
+        .routes(routes!(health::store))
+        .routes(routes!(health::settings))
         .routes(routes!(stream::stream))
         .routes(routes!(token_routes::list, token_routes::create))
         .routes(routes!(token_routes::revoke))
-        .routes(routes!(metrics::scrape))
-        .routes(routes!(probes::livez))
-        .routes(routes!(probes::readyz))
 }
 
 /// All routes, behind the guard.
 pub(crate) fn router(app: App) -> Router {
-    let (router, mut document) = documented().split_for_parts();
+    let routes = match app.routes {
+        Routes::All => documented(),
+        Routes::Probes => probes(),
+    };
+    let (router, mut document) = routes.split_for_parts();
     let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     document.components.get_or_insert_default().add_security_scheme("token", scheme);
     let document: Arc<str> = document.to_json().expect("the document can be encoded").into();

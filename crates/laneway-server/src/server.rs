@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use laneway::Metrics;
 use laneway_core::Store;
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -85,12 +86,45 @@ pub struct ServerBuilder {
     tokens: Tokens,
     metrics: Option<Metrics>,
     hosts: Vec<String>,
+    settings: Vec<ShownSetting>,
+    read_only: bool,
+    routes: Routes,
+}
+
+/// A setting as `GET /api/v1/settings` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownSetting {
+    /// Its name.
+    pub key: String,
+    /// Its value, without passwords; none when it is not set.
+    pub value: Option<String>,
+    /// Where the value came from.
+    pub from: String,
+    /// Whether the process reads it again while it runs.
+    pub live: bool,
+}
+
+/// Which routes a server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Routes {
+    All,
+    /// Metrics and health only.
+    Probes,
 }
 
 impl Server {
     /// Begins with the written defaults: `127.0.0.1:7420`, no tokens.
     pub fn builder(store: Arc<dyn Store>) -> ServerBuilder {
-        ServerBuilder { store, listen: LISTEN_DEFAULT, tokens: Tokens::Open, metrics: None, hosts: vec![] }
+        ServerBuilder {
+            store,
+            listen: LISTEN_DEFAULT,
+            tokens: Tokens::Open,
+            metrics: None,
+            hosts: vec![],
+            settings: vec![],
+            read_only: false,
+            routes: Routes::All,
+        }
     }
 
     /// Listens. Requests wait until [`Bound::serve`] is called. A store that cannot be reached now is no obstacle: requests
@@ -137,6 +171,24 @@ impl ServerBuilder {
         self
     }
 
+    /// Shows these at `/api/v1/settings`.
+    pub fn settings(mut self, settings: Vec<ShownSetting>) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Refuses every request that would change something.
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// Has only `/metrics`, `/livez` and `/readyz`: for a worker without an interface, or a port of their own.
+    pub fn only_probes(mut self) -> Self {
+        self.routes = Routes::Probes;
+        self
+    }
+
     /// Checks everything.
     ///
     /// # Errors
@@ -149,8 +201,11 @@ impl ServerBuilder {
         let app = Parts {
             hosts: self.listen.ip().is_loopback().then(|| self.known_hosts()),
             tokens: self.tokens,
+            settings: self.settings,
+            read_only: self.read_only,
+            routes: self.routes,
             seen: Seen::default(),
-            metrics: metrics::Metrics::new(self.metrics),
+            metrics: metrics::Metrics::new(self.metrics, self.store.meter()),
             feed: Feed::new(Arc::clone(&self.store)),
             store: self.store,
             bulks,
@@ -189,7 +244,9 @@ impl Bound {
         let Self { listener, app, driver, .. } = self;
         let ours = app.stop.clone();
         let mut background = JoinSet::new();
-        background.spawn(driver.run(ours.clone()));
+        if app.routes == Routes::All && !app.read_only {
+            background.spawn(driver.run(ours.clone()));
+        }
         let feed = Arc::clone(&app);
         background.spawn(async move { feed.feed.run(feed.stop.clone()).await });
 

@@ -17,6 +17,7 @@ create index pause_expiry on pause (expires_at) where expires_at is not null;
 alter table lane add column paused integer not null default 0 check (paused in (0, 1));
 
 alter table worker add column drain_ordered integer not null default 0 check (drain_ordered in (0, 1));
+alter table worker add column stop_ordered integer not null default 0 check (stop_ordered in (0, 1));
 
 -- Append-only: who did what, in the transaction that did it.
 create table audit (
@@ -41,6 +42,7 @@ create table bulk (
     action text not null,                    -- as JSON, with its number
     filter text not null,
     dry_run integer not null check (dry_run in (0, 1)),
+    pace integer check (pace > 0),           -- tasks a second at most
     steps integer not null default 0,
     matched integer not null default 0,
     done integer not null default 0,
@@ -48,6 +50,8 @@ create table bulk (
     at_micros integer,                       -- behind which row
     at_id integer
 ) strict;
+
+create index bulk_running on bulk (id) where state = 'running';
 
 -- A task that is retried needs its lane, which may be long gone by then.
 alter table ended add column lane_key text;

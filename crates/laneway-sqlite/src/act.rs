@@ -3,7 +3,7 @@
 use rusqlite::params;
 use serde_json::{Map, Value, json};
 
-use laneway_core::{Acted, Action, Actor, Cancel, FamilyView, KeyScope, Skip, State, TaskId};
+use laneway_core::{Acted, Action, Actor, Cancel, Edit, FamilyView, KeyScope, Skip, State, TaskId};
 
 use crate::audit::{self, Record};
 use crate::clock::micros;
@@ -90,6 +90,12 @@ const LANE_OF_TASK: &str = "select queue, lane, kind from task where id = ?1";
 const LANE_OF_LATER: &str = "select queue, lane, kind, holds_turn from later where id = ?1";
 const KIND_OF_ENDED: &str = "select queue, kind from ended where id = ?1";
 const SET_DUE: &str = "update later set due_at = ?2 where id = ?1";
+const SET_PAYLOAD_OF_TASK: &str = "update task set payload = ?2 where id = ?1";
+const SET_PAYLOAD_OF_LATER: &str = "update later set payload = ?2 where id = ?1";
+const PAYLOAD: &str = "
+select payload from task where id = ?1
+union all
+select payload from later where id = ?1";
 const SET_PRIORITY_OF_TASK: &str = "update task set priority = ?2 where id = ?1";
 const SET_PRIORITY_OF_LATER: &str = "update later set priority = ?2 where id = ?1";
 
@@ -380,6 +386,38 @@ fn set_priority(step: &mut Step<'_>, id: i64, place: &Place, priority: i64) -> r
         place => return Ok(skip_unless_waiting(place)),
     };
     Ok(Did::done(was, priority))
+}
+
+/// Changes a task that waits, and records it.
+pub(crate) fn edit(step: &mut Step<'_>, actor: &Actor, id: TaskId, edit: &Edit) -> rusqlite::Result<Acted> {
+    let set_payload = match find(step, id.0)? {
+        None => return Ok(Acted::Skipped(Skip::NotFound)),
+        Some(Place::Task { .. }) => SET_PAYLOAD_OF_TASK,
+        Some(Place::Later { .. }) => SET_PAYLOAD_OF_LATER,
+        Some(place) => return Ok(skip_unless_waiting(&place).acted),
+    };
+    let (mut before, mut after) = (Map::new(), Map::new());
+    if let Some(priority) = edit.priority {
+        let did = one(step, Action::SetPriority(priority), id.0, step.now)?;
+        if did.acted.is_done() {
+            before.insert("priority".to_owned(), did.was);
+            after.insert("priority".to_owned(), did.is);
+        }
+    }
+    let old = step.db.first(PAYLOAD, [id.0], |row| row.get::<_, String>(0))?.unwrap_or_default();
+    if let Some(new) = edit.payload.as_ref().filter(|new| new.as_str() != old) {
+        step.db.run(set_payload, params![id.0, new.as_str()])?;
+        let shown = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+        before.insert("payload".to_owned(), shown(&old));
+        after.insert("payload".to_owned(), shown(new.as_str()));
+    }
+    if after.is_empty() {
+        return Ok(Acted::Skipped(Skip::Unchanged));
+    }
+    let (before, after) = (Some(Value::Object(before)), Some(Value::Object(after)));
+    let subject = format!("task {id}");
+    audit::record(step, actor, Record { action: "edit", subject, tasks: &[id.0], before, after })?;
+    Ok(Acted::Done)
 }
 
 fn skip_unless_waiting(place: &Place) -> Did {

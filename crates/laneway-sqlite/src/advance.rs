@@ -8,7 +8,7 @@ use laneway_core::{
     Advance, Advanced, Claim, Claimed, LeaseId, LeaseRef, LeaseToken, Left, Limits, SessionId, Verdict,
 };
 
-use crate::claim::{self, task_from};
+use crate::claim::{self, task_from, waited};
 use crate::due;
 use crate::family;
 use crate::lane;
@@ -33,7 +33,7 @@ const LEASED_TASK: &str = concat!(
     carried!(),
     ", ",
     "(select name from queue where queue.id = leased.queue), ",
-    "(select key from lane where lane.id = leased.lane) ",
+    "(select key from lane where lane.id = leased.lane), ready_at ",
     "from leased where id = ?1 and lease = ?2"
 );
 
@@ -82,12 +82,15 @@ fn claimed_before(
     let mut claimed = Vec::new();
     for (lease, tasks) in leases {
         for id in tasks {
-            let task = step.db.first(LEASED_TASK, [id, lease.id.0], |row| {
+            let found = step.db.first(LEASED_TASK, [id, lease.id.0], |row| {
                 let lane: Option<String> = row.get(16)?;
                 let lane = lane.map(lane::shown_key).transpose()?.flatten();
-                task_from(row, row::queue_name(row.get(15)?)?, lane)
+                let task = task_from(row, row::queue_name(row.get(15)?)?, lane)?;
+                // Column 10 is when it was claimed.
+                let waited = waited(&task, row.get(17)?, row.get(10)?);
+                Ok(Claimed { task, lease, waited })
             })?;
-            claimed.extend(task.map(|task| Claimed { task, lease }));
+            claimed.extend(found);
         }
     }
     let order = |claimed: &Claimed| claims.iter().position(|claim| claim.queue == claimed.task.queue);

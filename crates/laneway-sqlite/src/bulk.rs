@@ -15,22 +15,22 @@ use crate::row::{self, Sql};
 use crate::writer::Step;
 
 const INSERT: &str = "
-insert into bulk (started_at, state, who, reason, action, filter, dry_run)
-values (?1, 'running', ?2, ?3, ?4, ?5, ?6)
+insert into bulk (started_at, state, who, reason, action, filter, dry_run, pace)
+values (?1, 'running', ?2, ?3, ?4, ?5, ?6, ?7)
 returning id";
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
             "select id, who, reason, action, filter, dry_run, state, started_at, steps, matched, done, place, ",
-            "at_micros, at_id from bulk ",
+            "at_micros, at_id, pace from bulk ",
             $rest
         )
     };
 }
 
 const VIEW: &str = select!("where id = ?1");
-const LIST: &str = select!("where id < ?1 order by id desc limit ?2");
+const LIST: &str = select!("where id < ?1 and (?3 is null or state = ?3) order by id desc limit ?2");
 
 const TAKE_STEP: &str = "
 update bulk
@@ -54,9 +54,10 @@ where id = ?1
 pub(crate) fn start(step: &Step<'_>, actor: &Actor, new: &NewBulk) -> rusqlite::Result<Bulk> {
     let action = serde_json::to_string(&new.action).expect("an action can be encoded");
     let filter = new.filter.to_string();
-    let row = params![step.now, actor.who.as_str(), actor.reason, action, filter, new.dry_run];
+    let row = params![step.now, actor.who.as_str(), actor.reason, action, filter, new.dry_run, new.pace];
     let id: i64 = step.db.prepare_cached(INSERT)?.query_row(row, |row| row.get(0))?;
-    let after = json!({"action": new.action.name(), "filter": filter, "dry_run": new.dry_run});
+    let after =
+        json!({"action": new.action.name(), "filter": filter, "dry_run": new.dry_run, "pace": new.pace});
     let subject = format!("bulk {id}");
     let record = Record { action: "start_bulk", subject, tasks: &[], before: None, after: Some(after) };
     audit::record(step, actor, record)?;
@@ -71,13 +72,17 @@ pub(crate) fn view(db: &Connection, id: BulkId) -> rusqlite::Result<Option<Bulk>
 /// Bulks, newest first.
 pub(crate) fn list(db: &Connection, page: BulkPage) -> rusqlite::Result<Vec<Bulk>> {
     let before = page.before.map_or(i64::MAX, |id| id.0);
-    db.all(LIST, params![before, page.limit], read)
+    db.all(LIST, params![before, page.limit, page.state.map(BulkState::stored)], read)
 }
 
-/// Takes a step. False when it was not the next one.
+/// Takes a step. False when it was not the next one, or the bulk is ahead of its pace.
 pub(crate) fn take_step(step: &mut Step<'_>, taken: &BulkStep) -> rusqlite::Result<bool> {
     let Some(bulk) = view(step.db, taken.bulk)? else { return Ok(false) };
     if bulk.state != BulkState::Running || bulk.steps != taken.number {
+        return Ok(false);
+    }
+    let elapsed = (step.now - bulk.started_at.as_microsecond()) as f64 / 1e6;
+    if bulk.pace.is_some_and(|pace| bulk.matched as f64 > f64::from(pace) * elapsed) {
         return Ok(false);
     }
     let mut done = 0;
@@ -131,5 +136,6 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Bulk> {
         done: row::count(row, 10)?,
         place: row.get(11)?,
         after: at.map(|(micros, id)| Cursor { micros, id: TaskId(id) }),
+        pace: row.get(14)?,
     })
 }

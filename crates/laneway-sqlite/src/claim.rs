@@ -1,6 +1,7 @@
 //! Moves tasks into leases. Which ones is decided in `pick.rs`.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use rusqlite::{Row, params};
 use uuid::Uuid;
@@ -18,7 +19,7 @@ use crate::writer::Step;
 
 const NEXT_LEASE: &str = "update sequence set last = last + 1 where name = 'lease' returning last";
 
-const READ: &str = concat!("select id, ", carried!(), " from task where id = ?1");
+const READ: &str = concat!("select id, ", carried!(), ", ready_at from task where id = ?1");
 
 const INSERT_LEASED: &str = "
 insert into leased (
@@ -83,14 +84,30 @@ pub(crate) fn claim(
         let claim = pause::open_claim(step.db, queue, claim)?;
         let mut taken = Picker::new(step, &claim, queue, number)?.pick(step, &mut leases)?;
         step.tally.started(queue, taken.len());
-        for (_, task) in &taken {
+        for Taken { task, .. } in &taken {
             step.feed.entered(queue, State::Leased, task.id.0, task.kind.as_str());
         }
-        taken.sort_unstable_by_key(|(_, task)| (task.priority, task.id));
+        taken.sort_unstable_by_key(|Taken { task, .. }| (task.priority, task.id));
         claimed.extend(taken);
     }
     leases.record(step, session, number)?;
-    Ok(claimed.into_iter().map(|(lease, task)| Claimed { task, lease: leases.show(lease) }).collect())
+    let claimed = claimed.into_iter();
+    Ok(claimed
+        .map(|Taken { lease, task, waited }| Claimed { task, lease: leases.show(lease), waited })
+        .collect())
+}
+
+/// A task that was moved into a lease.
+pub(crate) struct Taken {
+    lease: i64,
+    task: Task,
+    waited: Duration,
+}
+
+/// How long a task had been runnable when it was claimed. `ready_at` is null for one that was runnable from the beginning.
+pub(crate) fn waited(task: &Task, ready_at: Option<i64>, claimed_at: i64) -> Duration {
+    let ready_at = ready_at.unwrap_or_else(|| task.enqueued_at.as_microsecond());
+    Duration::from_micros((claimed_at - ready_at).max(0) as u64)
 }
 
 /// The task in a row of the id and the carried columns.
@@ -127,10 +144,12 @@ impl Leases {
         claim: &Claim,
         id: i64,
         lane: Option<LaneKey>,
-    ) -> rusqlite::Result<(i64, Task)> {
+    ) -> rusqlite::Result<Taken> {
         let mut read = step.db.prepare_cached(READ)?;
-        let (queue, task) =
-            read.query_row([id], |row| Ok((row.get(1)?, task_from(row, claim.queue.clone(), lane)?)))?;
+        let (queue, task, ready_at) = read.query_row([id], |row| {
+            Ok((row.get(1)?, task_from(row, claim.queue.clone(), lane)?, row.get(15)?))
+        })?;
+        let waited = waited(&task, ready_at, step.now);
         let lease = self.lease(step, claim.alone.contains(&task.kind))?;
         if let Some((_, tasks)) = self.made.get_mut(&lease) {
             tasks.push(id);
@@ -138,7 +157,7 @@ impl Leases {
         unique::release_started(step, queue, task.kind.as_str(), id, &task.options)?;
         step.db.run(INSERT_LEASED, [id, lease, step.now])?;
         step.db.run(DELETE_TASK, [id])?;
-        Ok((lease, task))
+        Ok(Taken { lease, task, waited })
     }
 
     /// The lease that the next task goes into.

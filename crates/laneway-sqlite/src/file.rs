@@ -54,6 +54,16 @@ pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Copies a store into a new file, in one read transaction.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let cannot = |problem: String| StoreError::CannotOpen { path: shown(to), problem };
+    if to.exists() {
+        return Err(cannot("it is there already; name a new file".to_owned()));
+    }
+    let copied = connect(from).and_then(|db| db.execute("vacuum into ?1", [shown(to)]));
+    copied.map(drop).map_err(|error| cannot(format!("the copy cannot be written: {error}")))
+}
+
 /// The file's name as errors show it.
 pub(crate) fn shown(path: &Path) -> String {
     path.display().to_string()

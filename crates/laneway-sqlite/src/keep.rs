@@ -1,10 +1,12 @@
 //! How long history is kept, by queue and state, its removal day by day, and what it has to tell.
 
+use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use serde_json::{Value, json};
 
 use laneway_core::{
-    Actor, FailedAttempt, Keep, Point, QueueName, QueueSettings, Series, State, TaskId, serial_queue_in_use,
+    Actor, FailedAttempt, Keep, Point, QueueName, QueueSettings, Series, State, TaskId, Totals,
+    serial_queue_in_use,
 };
 
 use crate::audit::{self, Record};
@@ -73,6 +75,15 @@ from stat_minute
 where minute >= ?1
   and minute < ?2
   and (?3 is null or queue = ?3)";
+
+const TOTALS: &str = "
+select queue.name, sum(enqueued), sum(started), sum(completed), sum(failed), sum(cancelled)
+from stat_minute
+join queue on queue.id = stat_minute.queue
+where minute >= ?1
+  and minute < ?2
+group by queue.name
+order by queue.name";
 
 const HAS_OPEN: &str = "
 select 1 from task where queue = ?1
@@ -181,6 +192,25 @@ pub(crate) fn failures(db: &Connection, task: TaskId) -> rusqlite::Result<Vec<Fa
     })
 }
 
+/// The first minute that begins at this time or later: a minute belongs to the step in which it begins.
+fn minute(micros: i64) -> i64 {
+    micros.div_euclid(60_000_000) + i64::from(micros.rem_euclid(60_000_000) > 0)
+}
+
+/// What happened in each queue between two times.
+pub(crate) fn totals(db: &Connection, from: Timestamp, to: Timestamp) -> rusqlite::Result<Vec<Totals>> {
+    db.all(TOTALS, [minute(from.as_microsecond()), minute(to.as_microsecond())], |row| {
+        Ok(Totals {
+            queue: row::queue_name(row.get(0)?)?,
+            enqueued: row::count(row, 1)?,
+            started: row::count(row, 2)?,
+            completed: row::count(row, 3)?,
+            failed: row::count(row, 4)?,
+            cancelled: row::count(row, 5)?,
+        })
+    })
+}
+
 /// The points of a series.
 pub(crate) fn series(db: &Connection, series: &Series) -> rusqlite::Result<Vec<Point>> {
     let mut points = series.empty();
@@ -191,8 +221,6 @@ pub(crate) fn series(db: &Connection, series: &Series) -> rusqlite::Result<Vec<P
             found => found,
         },
     };
-    // A minute belongs to the step in which it begins.
-    let minute = |micros: i64| micros.div_euclid(60_000_000) + i64::from(micros.rem_euclid(60_000_000) > 0);
     let (from, to) = (series.from.as_microsecond(), series.to.as_microsecond());
     let mut statement = db.prepare_cached(MINUTES)?;
     let mut rows = statement.query(params![minute(from), minute(to), queue])?;

@@ -65,5 +65,6 @@ mod why;
 mod writer;
 
 pub use clock::Clock;
+pub use migrate::SCHEMA_VERSION;
 pub use options::SqliteOptions;
 pub use store::SqliteStore;

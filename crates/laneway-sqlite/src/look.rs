@@ -1,8 +1,10 @@
 //! Looking at tasks, queues and workers.
 
+use std::path::Path;
+
 use rusqlite::{Connection, Row};
 
-use laneway_core::{Capacity, FamilyView, State, TaskId, TaskView, WorkerView};
+use laneway_core::{Capacity, FamilyView, State, StoreHealth, TableHealth, TaskId, TaskView, WorkerView};
 
 use crate::end::state_from_stored;
 use crate::error::unreadable;
@@ -165,6 +167,22 @@ pub(crate) fn workers(db: &Connection) -> rusqlite::Result<Vec<WorkerView>> {
             started_at: row::timestamp(row.get(8)?)?,
             seen_at: row::timestamp(row.get(9)?)?,
         })
+    })
+}
+
+/// Versions, and what the file takes.
+pub(crate) fn health(db: &Connection, path: &Path) -> rusqlite::Result<StoreHealth> {
+    let number = |sql| db.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let bytes = number("pragma page_count")? * number("pragma page_size")?;
+    let wal = std::fs::metadata(format!("{}-wal", path.display())).map_or(0, |found| found.len());
+    let table = |table: &str, bytes| TableHealth { table: table.to_owned(), rows: 0, dead_rows: 0, bytes };
+    let mut tables = vec![table("file", bytes as u64), table("wal", wal)];
+    tables.sort_by_key(|table| std::cmp::Reverse(table.bytes));
+    Ok(StoreHealth {
+        database: format!("SQLite {}", rusqlite::version()),
+        schema_version: db.query_row("select max(version) from migration", [], |row| row.get(0))?,
+        tables,
+        oldest_transaction: None,
     })
 }
 

@@ -12,6 +12,9 @@ use laneway_core::StoreError;
 use crate::error::{foreign, store_error};
 use crate::file::patiently;
 
+/// The version of the tables that this program makes and needs.
+pub const SCHEMA_VERSION: i32 = MIGRATIONS.len() as i32;
+
 /// The migrations in order; the first has version 1.
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_tables.sql"),
@@ -104,7 +107,7 @@ fn migrate_locked(connection: &Connection, shown: &str) -> Result<(), StoreError
     }
 
     let found: i32 = connection.query_row(NEWEST, [], |row| row.get(0)).map_err(failed)?;
-    let known = MIGRATIONS.len() as i32;
+    let known = SCHEMA_VERSION;
     let needs: Option<String> =
         connection.query_row(NEWEST_BREAKING, [known], |row| row.get(0)).optional().map_err(failed)?;
     if let Some(needs) = needs {

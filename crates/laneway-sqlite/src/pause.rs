@@ -56,6 +56,7 @@ select kind from later where queue = ?1";
 
 const SET_LANE: &str = "update lane set paused = ?2 where id = ?1";
 const DRAIN: &str = "update worker set drain_ordered = 1 where session = ?1 and drain_ordered = 0";
+const STOP: &str = "update worker set stop_ordered = 1 where session = ?1 and stop_ordered = 0";
 
 /// Stops claims. False when it was paused before; then the pause lasts as this call says.
 pub(crate) fn pause(
@@ -168,15 +169,29 @@ pub(crate) fn open_claim<'a>(
 
 /// Tells a worker to take nothing new. False when it is not known, or was told before.
 pub(crate) fn drain(step: &mut Step<'_>, actor: &Actor, session: SessionId) -> rusqlite::Result<bool> {
-    if step.db.run(DRAIN, [session.0.as_bytes().as_slice()])? == 0 {
+    order(step, actor, session, ("drain", DRAIN))
+}
+
+/// Tells a worker to end. False when it is not known, or was told before.
+pub(crate) fn stop(step: &mut Step<'_>, actor: &Actor, session: SessionId) -> rusqlite::Result<bool> {
+    order(step, actor, session, ("stop", STOP))
+}
+
+fn order(
+    step: &mut Step<'_>,
+    actor: &Actor,
+    session: SessionId,
+    (what, sql): (&'static str, &'static str),
+) -> rusqlite::Result<bool> {
+    if step.db.run(sql, [session.0.as_bytes().as_slice()])? == 0 {
         return Ok(false);
     }
     let record = Record {
-        action: "drain",
+        action: what,
         subject: format!("worker {session}"),
         tasks: &[],
-        before: Some(json!({"drain": false})),
-        after: Some(json!({"drain": true})),
+        before: Some(json!({what: false})),
+        after: Some(json!({what: true})),
     };
     audit::record(step, actor, record)?;
     step.news.orders(session);

@@ -11,9 +11,9 @@ use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 
 use rusqlite::{Row, params};
 
-use laneway_core::{Claim, Kinds, Task};
+use laneway_core::{Claim, Kinds};
 
-use crate::claim::Leases;
+use crate::claim::{Leases, Taken};
 use crate::lane;
 use crate::line;
 use crate::row::{self, Sql};
@@ -154,11 +154,7 @@ impl<'a> Picker<'a> {
     }
 
     /// Takes tasks until there are enough or no more, and lets the lines of their lanes follow.
-    pub(crate) fn pick(
-        mut self,
-        step: &mut Step<'_>,
-        leases: &mut Leases,
-    ) -> rusqlite::Result<Vec<(i64, Task)>> {
+    pub(crate) fn pick(mut self, step: &mut Step<'_>, leases: &mut Leases) -> rusqlite::Result<Vec<Taken>> {
         let mut taken = Vec::new();
         let mut last = None;
         while taken.len() < self.claim.max as usize {
@@ -259,7 +255,7 @@ impl<'a> Picker<'a> {
         step: &Step<'_>,
         leases: &mut Leases,
         candidate: Candidate,
-    ) -> rusqlite::Result<(i64, Task)> {
+    ) -> rusqlite::Result<Taken> {
         let lane = match candidate.turn {
             Some(turn) => lane::shown_key(self.lane(step, turn.lane)?.key.clone())?,
             None => None,

@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 
 use laneway_core::QueueName;
 
-use crate::row::Sql;
+use crate::row::{self, Sql};
 use crate::writer::Step;
 
 const FIND: &str = "select id from queue where name = ?1";
@@ -22,6 +22,12 @@ pub(crate) fn find_or_make(db: &Connection, name: &QueueName) -> rusqlite::Resul
         Some(id) => Ok(id),
         None => db.prepare_cached(INSERT)?.query_row([name.as_str()], |row| row.get(0)),
     }
+}
+
+/// The name of a queue whose number is known.
+pub(crate) fn name(db: &Connection, queue: i64) -> rusqlite::Result<QueueName> {
+    let mut statement = db.prepare_cached("select name from queue where id = ?1")?;
+    statement.query_row([queue], |row| row::queue_name(row.get(0)?))
 }
 
 /// How many children of a serial queue run at once; 0 when it is not serial.

@@ -5,11 +5,12 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
-use laneway_core::StoreError;
+use laneway_core::{Meter, StoreError};
 
 use crate::error::store_error;
 use crate::file;
@@ -23,12 +24,19 @@ pub(crate) struct Readers {
     path: Arc<PathBuf>,
     idle: Arc<Mutex<Vec<Connection>>>,
     room: Arc<Semaphore>,
+    meter: Meter,
 }
 
 impl Readers {
     /// No connection yet; they are opened when they are needed.
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path: Arc::new(path), idle: Arc::default(), room: Arc::new(Semaphore::new(READERS_MAX)) }
+    pub(crate) fn new(path: PathBuf, meter: Meter) -> Self {
+        let room = Arc::new(Semaphore::new(READERS_MAX));
+        Self { path: Arc::new(path), idle: Arc::default(), room, meter }
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> PathBuf {
+        (*self.path).clone()
     }
 
     /// Runs `look` in a read transaction.
@@ -37,10 +45,14 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
+        let asked = Instant::now();
         let permit = self.room.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
+        self.meter.wait(asked.elapsed());
         let readers = self.clone();
         let result = tokio::task::spawn_blocking(move || {
+            let began = Instant::now();
             let result = readers.look_blocking(look);
+            readers.meter.statement(doing, began.elapsed());
             drop(permit);
             result.map_err(|error| store_error(doing, &file::shown(&readers.path), &error))
         });

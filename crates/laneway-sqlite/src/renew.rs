@@ -42,7 +42,7 @@ set slots = ?2,
     seen_at = ?6
 where session = ?1";
 
-const IS_DRAINED: &str = "select 1 from worker where session = ?1 and drain_ordered = 1";
+const ORDERED: &str = "select drain_ordered, stop_ordered from worker where session = ?1";
 
 const LEASES: &str = "
 select id,
@@ -87,8 +87,9 @@ pub(crate) fn renew(step: &mut Step<'_>, renewal: &Renewal) -> rusqlite::Result<
     unknown.retain(|(lease, _)| !renewal.leases.iter().any(|known| known.0 == *lease));
     let given_back = give_back(step, unknown)?;
     let cancel = step.db.all(CANCEL_REQUESTS, [session], |row| row.get(0).map(TaskId))?;
-    let drain = step.db.any(IS_DRAINED, [session])?;
-    Ok(Renewed::Alive(Orders { cancel, drain, given_back }))
+    let ordered = step.db.first(ORDERED, [session], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (drain, stop) = ordered.unwrap_or_default();
+    Ok(Renewed::Alive(Orders { cancel, drain, stop, given_back }))
 }
 
 /// Ends a session and gives back what it has.

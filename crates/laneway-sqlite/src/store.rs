@@ -1,20 +1,22 @@
 //! [`SqliteStore`]: each verb checks its input and hands one command to the writer or one look to a reader.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use tempfile::TempDir;
 
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState,
-    BulkStep, Cancel, Changes, Children, Counts, Enqueued, FailedAttempt, Fence, Fired, HintSender, Hints,
-    KindCounts, Kinds, LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, NewBulk,
-    NewTask, NewToken, Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran,
-    Registration, Renewal, Renewed, Report, Schedule, ScheduleName, ScheduleView, Series, SessionId, Sleep,
-    Store, StoreError, Swept, TaskId, TaskView, Token, TokenId, Watch, WatcherId, Why, WorkerView, check_act,
-    check_bulk, check_pause, validate,
+    BulkStep, Cancel, Changes, Children, Counts, Edit, Enqueued, FailedAttempt, Fence, Fired, HintSender,
+    Hints, KindCounts, Kinds, LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, Meter,
+    NewBulk, NewTask, NewToken, Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView,
+    Ran, Registration, Renewal, Renewed, Report, Schedule, ScheduleName, ScheduleView, Series, SessionId,
+    Sleep, Store, StoreError, StoreHealth, Swept, TaskId, TaskView, Token, TokenId, Totals, Watch, WatcherId,
+    Why, WorkerView, check_act, check_bulk, check_pause, validate,
 };
 
 use crate::clock::Clock;
@@ -60,6 +62,7 @@ pub struct SqliteStore {
     hints: HintSender,
     clock: Clock,
     limits: Limits,
+    meter: Meter,
     shown: String,
     _directory: Option<TempDir>,
 }
@@ -91,14 +94,26 @@ impl SqliteStore {
     async fn open_in(options: SqliteOptions, directory: Option<TempDir>) -> Result<Self, StoreError> {
         let SqliteOptions { path, limits, clock } = options;
         let shown = file::shown(&path);
-        let readers = Readers::new(path.clone());
+        let meter = Meter::default();
+        let readers = Readers::new(path.clone(), meter.clone());
         let connection = tokio::task::spawn_blocking(move || file::open_writer(&path))
             .await
             .unwrap_or_else(|error| Err(unexpected("open the file", error)))?;
         let hints = HintSender::default();
-        let writer = Writer::start(connection, shown.clone(), clock.clone(), hints.clone())
+        let writer = Writer::start(connection, shown.clone(), clock.clone(), hints.clone(), meter.clone())
             .map_err(|error| unexpected("start the writing thread", error))?;
-        Ok(Self { readers, writer, hints, clock, limits, shown, _directory: directory })
+        Ok(Self { readers, writer, hints, clock, limits, meter, shown, _directory: directory })
+    }
+
+    /// Copies the store as it is now into a new file, while it is in use. The copy is a store of its own, in one piece and
+    /// without gaps.
+    ///
+    /// # Errors
+    /// `cannot_open` when there is a file already or none can be made there.
+    pub async fn snapshot(&self, to: impl Into<PathBuf>) -> Result<(), StoreError> {
+        let (from, to) = (self.readers.path(), to.into());
+        let copied = tokio::task::spawn_blocking(move || file::copy(&from, &to)).await;
+        copied.unwrap_or_else(|error| Err(unexpected("copy the file", error)))
     }
 }
 
@@ -171,6 +186,15 @@ impl Store for SqliteStore {
         self.writer.write("trim changes", |step| changes::trim(step)).await?;
         let checkpoint = self.writer.aside(|db, _| maintain::checkpoint(db)).await?;
         checkpoint.map_err(|error| store_error("shorten the log", &self.shown, &error))
+    }
+
+    fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    async fn health(&self) -> Result<StoreHealth, StoreError> {
+        let path = self.readers.path();
+        self.readers.look("look at the store", move |db| look::health(db, &path)).await
     }
 
     fn control(&self) -> Option<Arc<dyn Store>> {
@@ -275,6 +299,10 @@ impl Store for SqliteStore {
         self.readers.look("read statistics", move |db| keep::series(db, &series)).await
     }
 
+    async fn totals(&self, from: Timestamp, to: Timestamp) -> Result<Vec<Totals>, StoreError> {
+        self.readers.look("read totals", move |db| keep::totals(db, from, to)).await
+    }
+
     async fn failures(&self, task: TaskId) -> Result<Vec<FailedAttempt>, StoreError> {
         self.readers.look("list failures", move |db| keep::failures(db, task)).await
     }
@@ -339,6 +367,17 @@ impl Store for SqliteStore {
     async fn drain(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError> {
         let actor = actor.clone();
         self.writer.write("drain a worker", move |step| pause::drain(step, &actor, session)).await
+    }
+
+    async fn stop(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError> {
+        let actor = actor.clone();
+        self.writer.write("stop a worker", move |step| pause::stop(step, &actor, session)).await
+    }
+
+    async fn edit(&self, actor: &Actor, task: TaskId, edit: Edit) -> Result<Acted, StoreError> {
+        edit.check(&self.limits)?;
+        let actor = actor.clone();
+        self.writer.write("edit a task", move |step| act::edit(step, &actor, task, &edit)).await
     }
 
     async fn act(&self, actor: &Actor, action: Action, tasks: &[TaskId]) -> Result<Vec<Acted>, StoreError> {

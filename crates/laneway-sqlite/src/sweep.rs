@@ -9,6 +9,7 @@ use laneway_core::liveness::{CRASHES_MAX, SESSION_SILENCE_MAX};
 use crate::clock::micros;
 use crate::end::{self, Charge, Ending, Leased};
 use crate::line;
+use crate::queue;
 use crate::renew::lease_tasks;
 use crate::row::Sql;
 use crate::writer::Step;
@@ -51,6 +52,8 @@ fn rescue(
     let crashed = Charge { crashes: 1, ..Charge::default() };
     if task.crashes + 1 < CRASHES_MAX {
         swept.given_back += 1;
+        let queue = queue::name(step.db, task.queue)?;
+        *swept.rescued.entry(queue).or_default() += 1;
         return end::give_back(step, task, crashed, lanes);
     }
     swept.poisoned += 1;

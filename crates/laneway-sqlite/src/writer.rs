@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use laneway_core::{HintSender, StoreError};
+use laneway_core::{HintSender, Meter, StoreError};
 
 use crate::changes::Feed;
 use crate::clock::Clock;
@@ -60,6 +60,7 @@ pub(crate) struct Writer {
     commands: Option<Sender<Command>>,
     room: Arc<Semaphore>,
     thread: Option<JoinHandle<()>>,
+    meter: Meter,
 }
 
 impl Writer {
@@ -69,13 +70,14 @@ impl Writer {
         shown: String,
         clock: Clock,
         hints: HintSender,
+        meter: Meter,
     ) -> std::io::Result<Self> {
         let (commands, received) = mpsc::channel();
         let service =
             Service { connection, shown, clock, received, put_off: None, sleepers: Sleepers::new(hints) };
         let thread = std::thread::Builder::new().name("laneway-sqlite".to_owned()).spawn(|| service.run())?;
         let room = Arc::new(Semaphore::new(COMMANDS_MAX));
-        Ok(Self { commands: Some(commands), room, thread: Some(thread) })
+        Ok(Self { commands: Some(commands), room, thread: Some(thread), meter })
     }
 
     /// Runs `work` in a transaction and answers after the commit.
@@ -87,11 +89,16 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&mut Step<'_>) -> rusqlite::Result<T> + Send + 'static,
     {
+        let asked = Instant::now();
         let permit = self.permit().await?;
+        self.meter.wait(asked.elapsed());
+        let sent = Instant::now();
         let (reply, answer) = oneshot::channel();
         let call = Call { doing, work: Some(work), value: None, reply, _permit: permit };
         self.send(Command::Write(Box::new(call)))?;
-        answer.await.map_err(|_| StoreError::Closed)?
+        let answer = answer.await.map_err(|_| StoreError::Closed)?;
+        self.meter.statement(doing, sent.elapsed());
+        answer
     }
 
     /// Runs `work` on the thread between two transactions.
@@ -353,7 +360,14 @@ mod tests {
         let path = directory.path().join("tasks.db");
         let connection = file::open_writer(&path).unwrap();
         connection.execute_batch("create table note (id integer primary key, text text not null)").unwrap();
-        Writer::start(connection, file::shown(&path), Clock::system(), HintSender::default()).unwrap()
+        Writer::start(
+            connection,
+            file::shown(&path),
+            Clock::system(),
+            HintSender::default(),
+            Meter::default(),
+        )
+        .unwrap()
     }
 
     async fn note(writer: &Writer, text: String) -> Result<i64, StoreError> {

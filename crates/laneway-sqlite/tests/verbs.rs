@@ -230,7 +230,7 @@ async fn what_a_dead_worker_ran_comes_back_first_and_is_poison_the_third_time() 
         f.clock.advance(secs(31));
         let swept = f.store.sweep().await.unwrap();
         let poisoned = u32::from(crashes == 3);
-        assert_eq!(swept, Swept { sessions: 1, given_back: 1 - poisoned, poisoned });
+        assert_eq!((swept.sessions, swept.given_back, swept.poisoned), (1, 1 - poisoned, poisoned));
         assert_eq!(f.store.renew(dead.renewal()).await.unwrap(), Renewed::Lost);
         f.assert_sound().await;
     }

@@ -30,6 +30,7 @@ pub struct WorkerBuilder {
     handlers: Vec<Registered>,
     states: States,
     sql_handlers: bool,
+    profile_name: Option<String>,
     problems: Vec<String>,
 }
 
@@ -56,6 +57,7 @@ impl WorkerBuilder {
             handlers: vec![],
             states: States::default(),
             sql_handlers: false,
+            profile_name: None,
             problems: vec![],
         }
     }
@@ -231,6 +233,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// The profile as the metric `worker_info` tells it, when whoever builds the worker has worked out its slots itself.
+    pub fn profile_name(mut self, name: impl Into<String>) -> Self {
+        self.profile_name = Some(name.into());
+        self
+    }
+
     /// The worker's name for humans. Host and process.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
@@ -259,7 +267,8 @@ impl WorkerBuilder {
         }
         let (slots, slots_because) = self.sizing.slots(self.options.slots);
         let alone = handlers.iter().filter(|(_, handler)| handler.needs_own_lease);
-        let metrics = Metrics::new();
+        let profile = self.profile_name.or_else(|| self.sizing.profile.map(|profile| profile.to_string()));
+        let metrics = Metrics::new(&*self.store, profile);
         metrics.counted.slots.set(slots as i64);
         let shared = Shared {
             store: self.store,

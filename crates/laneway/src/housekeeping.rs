@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::metrics::ByState;
+use crate::metrics::{ByQueue, ByResult, ByState};
 use crate::shared::Shared;
 use crate::vitals::Vitals;
 
@@ -39,6 +39,9 @@ async fn chores(shared: &Shared, tick: u64) -> Result<(), StoreError> {
     fire_schedules(shared).await?;
     if tick.is_multiple_of(SWEEP_EVERY) {
         let swept = shared.store.sweep().await?;
+        for (queue, tasks) in &swept.rescued {
+            counted.rescued.get_or_create(&ByQueue { queue: queue.to_string() }).inc_by((*tasks).into());
+        }
         if swept.sessions + swept.given_back > 0 {
             info!(workers = swept.sessions, tasks = swept.given_back, "gave back the tasks of dead workers");
         }
@@ -59,6 +62,14 @@ async fn chores(shared: &Shared, tick: u64) -> Result<(), StoreError> {
 async fn fire_schedules(shared: &Shared) -> Result<(), StoreError> {
     loop {
         let fired = shared.store.fire_due().await?;
+        let results = [
+            ("enqueued", fired.tasks.len()),
+            ("skipped", fired.skipped as usize),
+            ("stuck", fired.stuck.len()),
+        ];
+        for (result, fires) in results.into_iter().filter(|(_, fires)| *fires > 0) {
+            shared.metrics.counted.fires.get_or_create(&ByResult { result }).inc_by(fires as u64);
+        }
         if !fired.tasks.is_empty() {
             debug!(tasks = fired.tasks.len(), "schedules have fired");
         }
@@ -70,7 +81,9 @@ async fn fire_schedules(shared: &Shared) -> Result<(), StoreError> {
 
 fn measure(shared: &Shared, vitals: &Vitals) {
     let counted = &shared.metrics.counted;
-    let ratio = (shared.options.memory_probe)().map_or(0.0, |memory| memory.ratio());
+    let memory = (shared.options.memory_probe)();
+    let ratio = memory.map_or(0.0, |memory| memory.ratio());
+    counted.memory_limit.set(memory.map_or(0, |memory| memory.limit as i64));
     vitals.set_memory(ratio);
     counted.memory.set(ratio);
     #[cfg(feature = "postgres")]

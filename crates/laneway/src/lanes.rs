@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use laneway_core::{LaneKey, LaneView, QueueName, StoreError};
 use tracing::info;
 
-use crate::metrics::Counted;
+use crate::metrics::{ByQueue, Counted};
 use crate::store_handle::StoreHandle;
 
 /// Lanes that are looked at in one go.
@@ -71,5 +71,8 @@ impl LaneWatch {
             info!(queue = %lane.0, lane = %lane.1, "a lane is below its limit again");
         }
         counted.lanes_at_limit.set(full.len() as i64);
+        let of_queue = full.iter().filter(|(queue, _)| *queue == lane.0).count();
+        let labels = ByQueue { queue: lane.0.to_string() };
+        counted.queue_lanes_at_limit.get_or_create(&labels).set(of_queue as i64);
     }
 }

@@ -69,6 +69,7 @@ mod stop;
 mod store_handle;
 mod summary;
 pub mod testing;
+mod timings;
 mod trace;
 mod vitals;
 mod worker;
@@ -97,6 +98,7 @@ pub use state::State;
 pub use stop::Stop;
 pub use store_handle::StoreHandle;
 pub use summary::Summary;
+pub use timings::Timings;
 pub use trace::TraceContext;
 pub use worker::{Worker, WorkerError};
 

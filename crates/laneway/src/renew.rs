@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use laneway_core::liveness::SESSION_SILENCE_MAX;
-use laneway_core::{Renewal, Renewed, SessionId, Store, StoreError, TaskId};
+use laneway_core::{Orders, Renewal, Renewed, SessionId, Store, StoreError, TaskId};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -40,8 +40,8 @@ const MARGIN: Duration = Duration::from_secs(5);
 /// What the coordinator is told. Orders are repeated with every renewal, so one that finds the channel full is not lost.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The session lives: stop these, and take nothing new if `drain`.
-    Alive { session: SessionId, cancel: Vec<TaskId>, drain: bool },
+    /// The session lives: stop these, take nothing new if `drain`, and end if `stop`.
+    Alive { session: SessionId, cancel: Vec<TaskId>, drain: bool, stop: bool },
     /// The session will end before it can be renewed: stop everything.
     Expires(SessionId),
     /// The session has ended.
@@ -110,6 +110,7 @@ impl Renewer {
         let Some((session, sent_before)) = *last else { return };
         let deadline = sent_before + SESSION_SILENCE_MAX - MARGIN;
         let sent = Instant::now();
+        let leases = renewal.leases.len();
         let mut answer = std::pin::pin!(self.store.renew(renewal));
         let answer = tokio::select! {
             answer = &mut answer => answer,
@@ -122,10 +123,12 @@ impl Renewer {
             Ok(Renewed::Alive(orders)) => {
                 *last = Some((session, sent));
                 self.count("ok");
+                self.counted.flushed("heartbeat", leases, sent.elapsed());
                 if orders.given_back > 0 {
                     info!(tasks = orders.given_back, "gave back tasks of a claim whose answer was lost");
                 }
-                self.tell(Order::Alive { session, cancel: orders.cancel, drain: orders.drain });
+                let Orders { cancel, drain, stop, .. } = orders;
+                self.tell(Order::Alive { session, cancel, drain, stop });
             }
             Ok(Renewed::Lost) => {
                 self.count("lost");

@@ -35,6 +35,7 @@
 //! Failures of these helpers are panics, as a test wants them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use laneway_core::{
     Claimed, Json, Kind, LeaseId, LeaseRef, LeaseToken, Listing, NewTask, Place, SessionId, Task, TaskId,
@@ -142,5 +143,5 @@ fn claimed(task: NewTask) -> Claimed {
         enqueued_at: jiff::Timestamp::now(),
         options,
     };
-    Claimed { task, lease }
+    Claimed { task, lease, waited: Duration::ZERO }
 }

@@ -48,13 +48,18 @@ pub(crate) async fn start(
         caller.actor = caller.actor.because(reason);
     }
     match whom {
+        Whom::Tasks(_) if request.pace.is_some() => {
+            let detail = "pace is of use only with a query; ids are acted on at once";
+            Err(Problem::new("invalid_request", detail).field("pace"))
+        }
         Whom::Tasks(tasks) => {
             let acted = app.store.act(&caller.actor, action, &tasks).await?;
             let results = tasks.iter().zip(acted).map(|(task, acted)| ActedOn::new(*task, acted)).collect();
             Ok(Json(Results { results }).into_response())
         }
         Whom::Matching(filter) => {
-            let bulk = app.store.start_bulk(&caller.actor, NewBulk::new(action, filter)).await?;
+            let new = NewBulk { pace: request.pace, ..NewBulk::new(action, filter) };
+            let bulk = app.store.start_bulk(&caller.actor, new).await?;
             app.bulks.drive(bulk.id);
             Ok((StatusCode::ACCEPTED, Json(Bulk::from(bulk))).into_response())
         }
@@ -101,6 +106,9 @@ fn gone(id: BulkId) -> Problem {
 pub(crate) struct BulkQuery {
     /// Only those before this number.
     before: Option<i64>,
+    /// Only `running`, `finished` or `aborted` ones.
+    #[param(value_type = Option<String>)]
+    state: Option<BulkState>,
     /// How many: 1 to 500. 100.
     limit: Option<u32>,
 }
@@ -121,7 +129,8 @@ pub(crate) async fn list(
     State(app): State<App>,
     Asked(query): Asked<BulkQuery>,
 ) -> Result<Json<Bulks>, Problem> {
-    let page = BulkPage { before: query.before.map(BulkId), limit: query.limit.unwrap_or(100) };
+    let page =
+        BulkPage { before: query.before.map(BulkId), state: query.state, limit: query.limit.unwrap_or(100) };
     let bulks = app.store.bulks(page).await?.into_iter().map(Bulk::from).collect();
     Ok(Json(Bulks { bulks }))
 }

@@ -100,7 +100,7 @@ fn checked(app: &App, tasks: &[NewTask]) -> Result<Response, Problem> {
     Ok(Json(Checked { checked: tasks.len() as u64 }).into_response())
 }
 
-async fn store_one(app: &App, task: NewTask) -> Result<Response, Problem> {
+pub(super) async fn store_one(app: &App, task: NewTask) -> Result<Response, Problem> {
     let enqueued = app.store.enqueue(task).await?;
     let location = HeaderValue::try_from(format!("/api/v1/tasks/{}", enqueued.id))
         .expect("digits are valid in a header");

@@ -9,6 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::Changed;
 use super::queues::pause_it;
 use crate::access::{Caller, Operate, Read};
+use crate::etag::{Expected, IfMatch, Tagged};
 use crate::input::{Asked, Content, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
@@ -22,10 +23,10 @@ fn names((queue, key): (String, String)) -> Result<(QueueName, LaneKey), Problem
     Ok((QueueName::new(queue)?, LaneKey::new(key)?))
 }
 
-async fn find(app: &App, queue: &QueueName, key: &LaneKey) -> Result<Json<Lane>, Problem> {
+async fn find(app: &App, queue: &QueueName, key: &LaneKey) -> Result<Tagged<Lane>, Problem> {
     let found = app.store.lane(queue, key).await?;
     let missing = || Problem::not_found(format!("lane `{key}` of queue `{queue}`"));
-    found.map(|view| Json(Lane::from(view))).ok_or_else(missing)
+    found.map(|view| Tagged(Lane::from(view))).ok_or_else(missing)
 }
 
 /// Which lanes are listed, and in which order.
@@ -82,7 +83,7 @@ pub(crate) async fn get(
     _: Caller<Read>,
     State(app): State<App>,
     Segments(named): Named,
-) -> Result<Json<Lane>, Problem> {
+) -> Result<Tagged<Lane>, Problem> {
     let (queue, key) = names(named)?;
     find(&app, &queue, &key).await
 }
@@ -90,16 +91,21 @@ pub(crate) async fn get(
 /// Change a lane, which is made if it does not exist.
 #[utoipa::path(
     patch, path = "/api/v1/queues/{queue}/lanes/{key}", tag = "lanes", security(("token" = ["operate"])),
-    params(("queue" = String, Path, description = "The queue"), ("key" = String, Path, description = "The lane's key")),
+    params(("queue" = String, Path, description = "The queue"), ("key" = String, Path, description = "The lane's key"), IfMatch),
     request_body = LaneChange, responses((status = 200, body = Lane), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn change(
     caller: Caller<Operate>,
     State(app): State<App>,
     Segments(named): Named,
+    expected: Expected,
     Content(change): Content<LaneChange>,
-) -> Result<Json<Lane>, Problem> {
+) -> Result<Tagged<Lane>, Problem> {
     let (queue, key) = names(named)?;
+    if expected.is_given() {
+        let found = app.store.lane(&queue, &key).await?.map(Lane::from);
+        expected.check(found.as_ref())?;
+    }
     app.store.set_lane_by(&caller.actor, &queue, &key, change.into_settings()?).await?;
     find(&app, &queue, &key).await
 }

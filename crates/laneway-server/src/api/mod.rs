@@ -1,10 +1,13 @@
 //! The handlers: each reads its input, calls one verb of the store, and shows the answer.
 
+pub(crate) mod act;
 pub(crate) mod audit;
 pub(crate) mod bulk;
 pub(crate) mod enqueue;
+pub(crate) mod health;
 pub(crate) mod lanes;
 mod lines;
+pub(crate) mod overview;
 pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod stats;

@@ -2,12 +2,13 @@
 
 use axum::Json;
 use axum::extract::State;
-use laneway_core::{Kind, Pausable, QueueName};
+use laneway_core::{Counts, Kind, Pausable, QueueName, State as TaskState};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Changed;
 use crate::access::{Caller, Operate, Read};
+use crate::etag::{Expected, IfMatch, Tagged};
 use crate::input::{Content, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
@@ -39,29 +40,37 @@ pub(crate) async fn get(
     _: Caller<Read>,
     State(app): State<App>,
     Segments(queue): Segments<String>,
-) -> Result<Json<Queue>, Problem> {
-    let queue = QueueName::new(queue)?;
-    let found = app.store.queues().await?.into_iter().find(|view| view.queue == queue);
-    let missing = || Problem::not_found(format!("queue `{queue}`"));
-    found.map(|view| Json(Queue::from(view))).ok_or_else(missing)
+) -> Result<Tagged<Queue>, Problem> {
+    let name = QueueName::new(queue)?;
+    let found = find(&app, &name).await?;
+    found.map(Tagged).ok_or_else(|| Problem::not_found(format!("queue `{name}`")))
+}
+
+async fn find(app: &App, name: &QueueName) -> Result<Option<Queue>, Problem> {
+    let queues = app.store.queues().await?;
+    Ok(queues.into_iter().find(|view| view.queue == *name).map(Queue::from))
 }
 
 /// Change a queue, which is made if it does not exist.
 #[utoipa::path(
     patch, path = "/api/v1/queues/{queue}", tag = "queues", security(("token" = ["operate"])),
-    params(("queue" = String, Path, description = "Its name")), request_body = QueueChange,
+    params(("queue" = String, Path, description = "Its name"), IfMatch), request_body = QueueChange,
     responses((status = 200, body = Queue), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn change(
     caller: Caller<Operate>,
     State(app): State<App>,
     Segments(queue): Segments<String>,
+    expected: Expected,
     Content(change): Content<QueueChange>,
-) -> Result<Json<Queue>, Problem> {
+) -> Result<Tagged<Queue>, Problem> {
     let name = QueueName::new(queue)?;
+    if expected.is_given() {
+        expected.check(find(&app, &name).await?.as_ref())?;
+    }
     app.store.set_queue_by(&caller.actor, &name, change.into()).await?;
-    let found = app.store.queues().await?.into_iter().find(|view| view.queue == name);
-    found.map(|view| Json(Queue::from(view))).ok_or_else(|| Problem::not_found(format!("queue `{name}`")))
+    let found = find(&app, &name).await?;
+    found.map(Tagged).ok_or_else(|| Problem::not_found(format!("queue `{name}`")))
 }
 
 /// The tasks of a queue by kind and state.
@@ -123,6 +132,37 @@ pub(crate) async fn pause(
     Content(request): Content<PauseRequest>,
 ) -> Result<Json<Changed>, Problem> {
     pause_it(&app, &caller, Pausable::Queue(QueueName::new(queue)?), &request).await
+}
+
+/// A queue that takes nothing new.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Drained {
+    /// False when it was paused before.
+    changed: bool,
+    /// Attempts of it that still run.
+    running: u64,
+}
+
+/// Pause a queue, and tell how many of its attempts still run.
+///
+/// Ask again until `running` is 0: then nothing of the queue runs anywhere.
+#[utoipa::path(
+    post, path = "/api/v1/queues/{queue}/drain", tag = "queues", security(("token" = ["operate"])),
+    params(("queue" = String, Path, description = "Its name")), request_body = PauseRequest,
+    responses((status = 200, body = Drained), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn drain(
+    caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(queue): Segments<String>,
+    Content(request): Content<PauseRequest>,
+) -> Result<Json<Drained>, Problem> {
+    let queue = QueueName::new(queue)?;
+    let Json(paused) = pause_it(&app, &caller, Pausable::Queue(queue.clone()), &request).await?;
+    let counts = app.store.counts().await?;
+    let running = |count: &&Counts| count.queue == queue && count.state == TaskState::Leased;
+    let running = counts.iter().filter(running).map(|count| count.tasks).sum();
+    Ok(Json(Drained { changed: paused.changed, running }))
 }
 
 /// End the pause of a queue.

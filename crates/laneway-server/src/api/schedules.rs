@@ -10,10 +10,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Changed;
 use crate::access::{Caller, Operate, Read};
+use crate::etag::{Expected, IfMatch, Tagged};
 use crate::input::{Asked, Content, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
-use crate::wire::schedule::{PreviewQuery, ScheduleRequest, ShownSchedule};
+use crate::wire::schedule::{PreviewQuery, ScheduleChange, ScheduleRequest, ShownSchedule};
 
 fn missing(name: &ScheduleName) -> Problem {
     Problem::not_found(format!("schedule `{name}`"))
@@ -61,40 +62,92 @@ pub(crate) async fn get(
     _: Caller<Read>,
     State(app): State<App>,
     Segments(name): Segments<String>,
-) -> Result<Json<ShownSchedule>, Problem> {
+) -> Result<Tagged<ShownSchedule>, Problem> {
     let name = ScheduleName::new(name)?;
     let found = app.store.schedule(&name).await?;
-    found.map(|view| Json(ShownSchedule::from(view))).ok_or_else(|| missing(&name))
+    found.map(|view| Tagged(ShownSchedule::from(view))).ok_or_else(|| missing(&name))
+}
+
+/// Refuses a change of a schedule that is not as the caller has seen it.
+async fn check(app: &App, name: &ScheduleName, expected: &Expected) -> Result<(), Problem> {
+    if expected.is_given() {
+        let found = app.store.schedule(name).await?.map(ShownSchedule::from);
+        expected.check(found.as_ref())?;
+    }
+    Ok(())
+}
+
+/// Make a schedule that does not exist yet.
+#[utoipa::path(
+    post, path = "/api/v1/schedules", tag = "schedules", security(("token" = ["operate"])), request_body = ScheduleRequest,
+    responses((status = 201, body = ShownSchedule), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn create(
+    caller: Caller<Operate>,
+    State(app): State<App>,
+    Content(request): Content<ScheduleRequest>,
+) -> Result<(StatusCode, Tagged<ShownSchedule>), Problem> {
+    let schedule = request.into_schedule(None)?;
+    if app.store.schedule(&schedule.name).await?.is_some() {
+        let detail = format!("schedule `{}` is there already; change it with PATCH or PUT", schedule.name);
+        return Err(Problem::new("schedule_exists", detail).field("name"));
+    }
+    let made = app.store.put_schedule_by(&caller.actor, schedule).await?;
+    Ok((StatusCode::CREATED, Tagged(made.into())))
+}
+
+/// Change a schedule; what is left out stays as it is.
+#[utoipa::path(
+    patch, path = "/api/v1/schedules/{name}", tag = "schedules", security(("token" = ["operate"])),
+    params(("name" = String, Path, description = "Its name"), IfMatch), request_body = ScheduleChange,
+    responses((status = 200, body = ShownSchedule), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn change(
+    caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(name): Segments<String>,
+    expected: Expected,
+    Content(change): Content<ScheduleChange>,
+) -> Result<Tagged<ShownSchedule>, Problem> {
+    let name = ScheduleName::new(name)?;
+    check(&app, &name, &expected).await?;
+    let view = app.store.schedule(&name).await?.ok_or_else(|| missing(&name))?;
+    let schedule = change.applied_to(view.schedule)?;
+    Ok(Tagged(app.store.put_schedule_by(&caller.actor, schedule).await?.into()))
 }
 
 /// Make a schedule, or change the one of that name.
 #[utoipa::path(
     put, path = "/api/v1/schedules/{name}", tag = "schedules", security(("token" = ["operate"])),
-    params(("name" = String, Path, description = "Its name")), request_body = ScheduleRequest,
+    params(("name" = String, Path, description = "Its name"), IfMatch), request_body = ScheduleRequest,
     responses((status = 200, body = ShownSchedule), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn put(
     caller: Caller<Operate>,
     State(app): State<App>,
     Segments(name): Segments<String>,
+    expected: Expected,
     Content(request): Content<ScheduleRequest>,
-) -> Result<Json<ShownSchedule>, Problem> {
-    let schedule = request.into_schedule(ScheduleName::new(name)?)?;
-    Ok(Json(app.store.put_schedule_by(&caller.actor, schedule).await?.into()))
+) -> Result<Tagged<ShownSchedule>, Problem> {
+    let schedule = request.into_schedule(Some(name))?;
+    check(&app, &schedule.name, &expected).await?;
+    Ok(Tagged(app.store.put_schedule_by(&caller.actor, schedule).await?.into()))
 }
 
 /// Remove a schedule. The tasks that it has enqueued stay.
 #[utoipa::path(
     delete, path = "/api/v1/schedules/{name}", tag = "schedules", security(("token" = ["operate"])),
-    params(("name" = String, Path, description = "Its name")),
+    params(("name" = String, Path, description = "Its name"), IfMatch),
     responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn remove(
     caller: Caller<Operate>,
     State(app): State<App>,
     Segments(name): Segments<String>,
+    expected: Expected,
 ) -> Result<Json<Changed>, Problem> {
     let name = ScheduleName::new(name)?;
+    check(&app, &name, &expected).await?;
     match app.store.remove_schedule_by(&caller.actor, &name).await? {
         true => Ok(Json(Changed { changed: true })),
         false => Err(missing(&name)),
@@ -206,7 +259,7 @@ pub(crate) async fn next(
 
 /// When a schedule with this rule would fire.
 #[utoipa::path(
-    get, path = "/api/v1/schedule-preview", tag = "schedules", security(("token" = ["read"])), params(PreviewQuery),
+    get, path = "/api/v1/schedules/preview", tag = "schedules", security(("token" = ["read"])), params(PreviewQuery),
     responses((status = 200, body = Fires), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn preview(

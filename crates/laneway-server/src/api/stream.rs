@@ -1,10 +1,10 @@
 //! Live changes as server-sent events.
 //!
-//! Events: `ready` (from here on nothing is missed), `changes`, `gap` (look at the tasks as they are), `heartbeat`, and
+//! Events: `ready` (from here on nothing is missed), `changes`, `overview` (changes as numbers), `gap` (look at the tasks as they are), `heartbeat`, and
 //! `bye` when the server stops. The id of each is a position of the change feed; a client that comes back with it as
 //! `Last-Event-ID` is told what it missed, or that there is a gap.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
 use futures_util::Stream;
 use jiff::Timestamp;
-use laneway_core::{Change, Position, QueueName, State as TaskState, TaskId};
+use laneway_core::{Change, Code, InvalidInput, Position, QueueName, State as TaskState, TaskId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -30,6 +30,7 @@ use crate::routes::App;
 
 /// How often a silent stream says that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+const OVERVIEW_EVERY: Duration = Duration::from_secs(1);
 
 /// Which changes are told. All that is given must hold.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -42,15 +43,27 @@ pub(crate) struct StreamQuery {
     state: Option<String>,
     /// Only this task.
     task: Option<i64>,
+    /// Only what one of these means, with commas: `queue:mail`, `task:42`, `state:failed`; `overview` tells all changes as
+    /// numbers of tasks, at most once a second.
+    topics: Option<String>,
     /// Where to go on, for clients that cannot send `Last-Event-ID`.
     after: Option<String>,
 }
 
-/// Which changes a stream is about.
+/// Which changes a stream is about: all that is given must hold.
+#[derive(Default)]
 struct Topic {
     queue: Option<QueueName>,
     states: Option<Vec<TaskState>>,
     task: Option<TaskId>,
+}
+
+/// What a stream tells.
+struct Topics {
+    /// Changes that one of these means, task by task.
+    any: Vec<Topic>,
+    /// Numbers of tasks by queue and state that wait to be told.
+    overview: Option<BTreeMap<(String, TaskState), u64>>,
 }
 
 /// Tasks of one queue that entered a state together.
@@ -72,6 +85,24 @@ struct ShownTask<'a> {
 }
 
 impl StreamQuery {
+    fn topics(&self) -> Result<Topics, Problem> {
+        let Some(text) = &self.topics else {
+            return Ok(Topics { any: vec![self.topic()?], overview: None });
+        };
+        if self.queue.is_some() || self.state.is_some() || self.task.is_some() {
+            let problem = "stands alone; leave out queue, state and task";
+            return Err(InvalidInput::new(Code::OutOfRange, "topics", problem).into());
+        }
+        let mut topics = Topics { any: vec![], overview: None };
+        for word in text.split(',') {
+            match word {
+                "overview" => topics.overview = Some(BTreeMap::new()),
+                word => topics.any.push(Topic::parse(word)?),
+            }
+        }
+        Ok(topics)
+    }
+
     fn topic(&self) -> Result<Topic, Problem> {
         let queue = self.queue.as_deref().map(QueueName::new).transpose()?;
         let states = self.state.as_deref().map(|states| states.split(',').map(str::parse).collect());
@@ -85,6 +116,22 @@ impl StreamQuery {
 }
 
 impl Topic {
+    fn parse(word: &str) -> Result<Self, InvalidInput> {
+        let topic = Self::default();
+        match word.split_once(':') {
+            Some(("queue", name)) => Ok(Self { queue: Some(QueueName::new(name)?), ..topic }),
+            Some(("state", state)) => Ok(Self { states: Some(vec![state.parse()?]), ..topic }),
+            Some(("task", id)) => Ok(Self { task: Some(id.parse()?), ..topic }),
+            _ => {
+                let problem = format!(
+                    "`{}` is none; one of: overview, queue:NAME, state:STATE, task:ID",
+                    word.escape_debug()
+                );
+                Err(InvalidInput::new(Code::InvalidName, "topics", problem))
+            }
+        }
+    }
+
     fn shown<'a>(&self, change: &'a Change) -> Option<Shown<'a>> {
         let is_meant = self.queue.as_ref().is_none_or(|queue| *queue == change.queue)
             && self.states.as_ref().is_none_or(|states| states.contains(&change.state));
@@ -93,6 +140,32 @@ impl Topic {
         let Change { at, state, deleted, .. } = *change;
         let shown = Shown { at, queue: change.queue.as_str(), state, deleted, tasks };
         (is_meant && !shown.tasks.is_empty()).then_some(shown)
+    }
+}
+
+impl Topics {
+    /// The change as the first topic shows it that means any of its tasks.
+    fn shown<'a>(&self, change: &'a Change) -> Option<Shown<'a>> {
+        let mut shown = self.any.iter().filter_map(|topic| topic.shown(change));
+        let mut first = shown.next()?;
+        for other in shown {
+            first.tasks.extend(other.tasks);
+        }
+        first.tasks.sort_unstable_by_key(|task| task.id);
+        first.tasks.dedup_by_key(|task| task.id);
+        Some(first)
+    }
+
+    fn count(&mut self, batch: &Batch) {
+        let Some(counted) = &mut self.overview else { return };
+        for change in batch.changes.iter().filter(|change| !change.deleted) {
+            *counted.entry((change.queue.to_string(), change.state)).or_default() +=
+                change.tasks.len() as u64;
+        }
+    }
+
+    fn has_counted(&self) -> bool {
+        self.overview.as_ref().is_some_and(|counted| !counted.is_empty())
     }
 }
 
@@ -112,7 +185,7 @@ pub(crate) async fn stream(
     Asked(query): Asked<StreamQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let follower = Follower::begin(&app, query.topic()?, query.after(&headers)?);
+    let follower = Follower::begin(&app, query.topics()?, query.after(&headers)?);
     Ok(Sse::new(futures_util::stream::unfold(follower, |mut follower| async {
         let event = follower.next().await?;
         Some((Ok(event), follower))
@@ -121,7 +194,7 @@ pub(crate) async fn stream(
 
 /// One stream.
 struct Follower {
-    topic: Topic,
+    topics: Topics,
     /// Events that are known already.
     waiting: VecDeque<Event>,
     news: broadcast::Receiver<News>,
@@ -130,23 +203,26 @@ struct Follower {
     /// The client knows an earlier position, so a new beginning is a gap.
     came_back: bool,
     heartbeat: tokio::time::Interval,
+    /// When what was counted is told.
+    overview: tokio::time::Interval,
     stop: CancellationToken,
     has_said_bye: bool,
     _counted: Counted,
 }
 
 impl Follower {
-    fn begin(app: &App, topic: Topic, after: Option<Position>) -> Self {
+    fn begin(app: &App, topics: Topics, after: Option<Position>) -> Self {
         let followed = app.feed.follow(after);
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.reset();
         let mut follower = Self {
-            topic,
+            topics,
             waiting: VecDeque::new(),
             news: followed.news,
             told: None,
             came_back: after.is_some(),
             heartbeat,
+            overview: tokio::time::interval(OVERVIEW_EVERY),
             stop: app.stop.clone(),
             has_said_bye: false,
             _counted: Counted::in_gauge(&app.metrics.stream_clients),
@@ -184,6 +260,7 @@ impl Follower {
                     Err(RecvError::Lagged(_)) => self.say("gap", GAP),
                     Err(RecvError::Closed) => return None,
                 },
+                _ = self.overview.tick(), if self.topics.has_counted() => self.tell_overview(),
                 _ = self.heartbeat.tick() => self.say("heartbeat", "{}"),
             }
         }
@@ -202,13 +279,25 @@ impl Follower {
 
     fn take(&mut self, batch: &Arc<Batch>) {
         self.told = Some(batch.position);
-        let changes: Vec<_> = batch.changes.iter().filter_map(|change| self.topic.shown(change)).collect();
+        self.topics.count(batch);
+        let changes: Vec<_> = batch.changes.iter().filter_map(|change| self.topics.shown(change)).collect();
         if changes.is_empty() {
             return;
         }
         let data = serde_json::to_string(&serde_json::json!({ "changes": changes }))
             .expect("strings and numbers can be encoded");
         self.say("changes", &data);
+    }
+
+    fn tell_overview(&mut self) {
+        let counted = self.topics.overview.as_mut().map(std::mem::take).unwrap_or_default();
+        let entered: Vec<_> = counted
+            .into_iter()
+            .map(
+                |((queue, state), tasks)| serde_json::json!({"queue": queue, "state": state, "tasks": tasks}),
+            )
+            .collect();
+        self.say("overview", &serde_json::json!({ "entered": entered }).to_string());
     }
 
     fn say(&mut self, event: &'static str, data: &str) {

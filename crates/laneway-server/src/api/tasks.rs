@@ -1,21 +1,21 @@
-//! Looking at tasks and acting on one.
+//! Looking at tasks.
 
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use laneway::{Client, StoreHandle, WaitError};
 use laneway_core::{
-    Acted, Action, Cursor, FailedAttempt, Filter, Listing, Looked, Place, QueueName, Skip,
-    State as TaskState, TaskId, Test, Why, validate,
+    Cursor, FailedAttempt, Filter, Listing, Looked, Place, QueueName, Skip, State as TaskState, TaskId,
+    TaskView, Test, Why, validate,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::access::{Caller, Operate, Read};
-use crate::input::{Asked, Content, Segments};
+use crate::access::{Caller, Read};
+use crate::input::{Asked, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
 use crate::wire::fields::{Fields, Shown};
@@ -113,18 +113,27 @@ pub(crate) async fn list(
 }
 
 /// One task.
+///
+/// With the header `Prefer: wait=20` the answer comes when the task has ended, or after so many seconds.
 #[utoipa::path(
     get, path = "/api/v1/tasks/{id}", tag = "tasks", security(("token" = ["read"])),
-    params(("id" = i64, Path, description = "The task's number")),
+    params(
+        ("id" = i64, Path, description = "The task's number"),
+        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`, 30 at most")
+    ),
     responses((status = 200, body = Task), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn get(
     _: Caller<Read>,
     State(app): State<App>,
     Segments(id): Segments<String>,
+    headers: HeaderMap,
 ) -> Result<Json<Task>, Problem> {
     let id: TaskId = id.parse()?;
-    let found = app.store.get(id).await?;
+    let found = match preferred_wait(&headers) {
+        Some(wait) => Some(ended_within(&app, id, wait).await?),
+        None => app.store.get(id).await?,
+    };
     found.map(|view| Json(Task::from(view))).ok_or_else(|| Problem::skipped(id, Skip::NotFound))
 }
 
@@ -201,12 +210,44 @@ pub(crate) struct TaskResult {
     error: Option<String>,
 }
 
-/// The result of a task; waits for it, if asked to.
+/// How long a caller prefers to wait (RFC 7240): `Prefer: wait=20`. Longer than the longest wait is that one; what is not
+/// understood is no preference.
+fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
+    let preferences = headers.get_all("prefer").into_iter().filter_map(|value| value.to_str().ok());
+    let mut parts = preferences.flat_map(|value| value.split([',', ';']));
+    let seconds = parts.find_map(|part| part.trim().strip_prefix("wait=")?.parse::<u64>().ok())?;
+    Some(Duration::from_secs(seconds.min(WAIT_SECS_MAX)))
+}
+
+/// A task when it has ended, or as it is after `wait`, or when the server stops.
+async fn ended_within(app: &App, id: TaskId, wait: Duration) -> Result<TaskView, Problem> {
+    let client = Client::new(StoreHandle::from(app.store.clone()));
+    let waited = tokio::time::timeout(wait, client.wait(id));
+    let ended = tokio::select! {
+        () = app.stop.cancelled() => None,
+        waited = waited => match waited {
+            Ok(Ok(ended)) => Some(ended.view().clone()),
+            Ok(Err(WaitError::NotFound { task })) => return Err(Problem::skipped(task, Skip::NotFound)),
+            Ok(Err(WaitError::Store(error))) => return Err(error.into()),
+            _ => None,
+        },
+    };
+    match ended {
+        Some(view) => Ok(view),
+        None => app.store.get(id).await?.ok_or_else(|| Problem::skipped(id, Skip::NotFound)),
+    }
+}
+
+/// The result of a task; waits for it, if asked to with `wait` or `Prefer: wait=`.
 ///
 /// 200 when the task has ended, however it did; 202 when it has not.
 #[utoipa::path(
     get, path = "/api/v1/tasks/{id}/result", tag = "tasks", security(("token" = ["read"])),
-    params(("id" = i64, Path, description = "The task's number"), WaitQuery),
+    params(
+        ("id" = i64, Path, description = "The task's number"),
+        WaitQuery,
+        ("Prefer" = Option<String>, Header, description = "`wait=SECONDS`, 30 at most")
+    ),
     responses(
         (status = 200, description = "It has ended", body = TaskResult),
         (status = 202, description = "It has not", body = TaskResult),
@@ -218,25 +259,12 @@ pub(crate) async fn result(
     State(app): State<App>,
     Segments(id): Segments<String>,
     Asked(query): Asked<WaitQuery>,
+    headers: HeaderMap,
 ) -> Result<(StatusCode, Json<TaskResult>), Problem> {
     let id: TaskId = id.parse()?;
-    let wait = query.wait.unwrap_or(0);
-    validate::in_range("wait", wait, 0..=WAIT_SECS_MAX)?;
-    let client = Client::new(StoreHandle::from(app.store.clone()));
-    let waited = tokio::time::timeout(Duration::from_secs(wait), client.wait(id));
-    let view = tokio::select! {
-        () = app.stop.cancelled() => None,
-        waited = waited => match waited {
-            Ok(Ok(ended)) => Some(ended.view().clone()),
-            Ok(Err(WaitError::NotFound { task })) => return Err(Problem::skipped(task, Skip::NotFound)),
-            Ok(Err(WaitError::Store(error))) => return Err(error.into()),
-            _ => None,
-        },
-    };
-    let view = match view {
-        Some(view) => view,
-        None => app.store.get(id).await?.ok_or_else(|| Problem::skipped(id, Skip::NotFound))?,
-    };
+    validate::in_range("wait", query.wait.unwrap_or(0), 0..=WAIT_SECS_MAX)?;
+    let wait = query.wait.map(Duration::from_secs).or_else(|| preferred_wait(&headers));
+    let view = ended_within(&app, id, wait.unwrap_or_default()).await?;
     let ended = view.state.has_ended();
     let status = if ended { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((
@@ -250,122 +278,4 @@ pub(crate) async fn result(
             error: view.error,
         }),
     ))
-}
-
-/// What an action did to a task.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Done {
-    id: i64,
-    /// `done`; or `requested`, when its worker is told to stop it.
-    result: &'static str,
-}
-
-async fn act(app: &App, caller: &Caller<Operate>, action: Action, id: &str) -> Result<Json<Done>, Problem> {
-    let task: TaskId = id.parse()?;
-    let acted = app.store.act(&caller.actor, action, &[task]).await?;
-    match acted.first() {
-        Some(Acted::Skipped(Skip::Unchanged)) => Ok(Json(Done { id: task.0, result: "unchanged" })),
-        Some(Acted::Skipped(skip)) => Err(Problem::skipped(task, *skip)),
-        Some(Acted::Requested) => Ok(Json(Done { id: task.0, result: "requested" })),
-        _ => Ok(Json(Done { id: task.0, result: "done" })),
-    }
-}
-
-/// Remove a task that does not run, and its history.
-#[utoipa::path(
-    delete, path = "/api/v1/tasks/{id}", tag = "tasks", security(("token" = ["operate"])),
-    params(("id" = i64, Path, description = "The task's number")),
-    responses((status = 200, body = Done), (status = "4XX", body = ProblemBody))
-)]
-pub(crate) async fn delete(
-    caller: Caller<Operate>,
-    State(app): State<App>,
-    Segments(id): Segments<String>,
-) -> Result<Json<Done>, Problem> {
-    act(&app, &caller, Action::Delete, &id).await
-}
-
-/// What starts anew.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RetryRequest {
-    /// Only its failed and cancelled children; the task waits for them again, and its handler is not called before.
-    #[serde(default)]
-    children: bool,
-}
-
-/// Let a task start anew that has failed or was cancelled, or its failed children.
-#[utoipa::path(
-    post, path = "/api/v1/tasks/{id}/retry", tag = "tasks", security(("token" = ["operate"])),
-    params(("id" = i64, Path, description = "The task's number")), request_body = RetryRequest,
-    responses((status = 200, body = Done), (status = "4XX", body = ProblemBody))
-)]
-pub(crate) async fn retry(
-    caller: Caller<Operate>,
-    State(app): State<App>,
-    Segments(id): Segments<String>,
-    Content(request): Content<RetryRequest>,
-) -> Result<Json<Done>, Problem> {
-    let action = if request.children { Action::RetryChildren } else { Action::Retry };
-    act(&app, &caller, action, &id).await
-}
-
-/// End a task, or tell its worker to stop it.
-#[utoipa::path(
-    post, path = "/api/v1/tasks/{id}/cancel", tag = "tasks", security(("token" = ["operate"])),
-    params(("id" = i64, Path, description = "The task's number")),
-    responses((status = 200, body = Done), (status = "4XX", body = ProblemBody))
-)]
-pub(crate) async fn cancel(
-    caller: Caller<Operate>,
-    State(app): State<App>,
-    Segments(id): Segments<String>,
-) -> Result<Json<Done>, Problem> {
-    act(&app, &caller, Action::Cancel, &id).await
-}
-
-/// How long a task is put off.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Snooze {
-    /// From now.
-    delay_ms: u64,
-}
-
-/// Put a task off that waits.
-#[utoipa::path(
-    post, path = "/api/v1/tasks/{id}/snooze", tag = "tasks", security(("token" = ["operate"])),
-    params(("id" = i64, Path, description = "The task's number")), request_body = Snooze,
-    responses((status = 200, body = Done), (status = "4XX", body = ProblemBody))
-)]
-pub(crate) async fn snooze(
-    caller: Caller<Operate>,
-    State(app): State<App>,
-    Segments(id): Segments<String>,
-    Content(snooze): Content<Snooze>,
-) -> Result<Json<Done>, Problem> {
-    act(&app, &caller, Action::Snooze(Duration::from_millis(snooze.delay_ms)), &id).await
-}
-
-/// Changes to a task that waits.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TaskChange {
-    /// Lower runs first: −1000 to 1000.
-    priority: i32,
-}
-
-/// Change a task that waits.
-#[utoipa::path(
-    patch, path = "/api/v1/tasks/{id}", tag = "tasks", security(("token" = ["operate"])),
-    params(("id" = i64, Path, description = "The task's number")), request_body = TaskChange,
-    responses((status = 200, body = Done), (status = "4XX", body = ProblemBody))
-)]
-pub(crate) async fn change(
-    caller: Caller<Operate>,
-    State(app): State<App>,
-    Segments(id): Segments<String>,
-    Content(change): Content<TaskChange>,
-) -> Result<Json<Done>, Problem> {
-    act(&app, &caller, Action::SetPriority(change.priority), &id).await
 }

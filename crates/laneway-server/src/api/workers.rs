@@ -59,6 +59,22 @@ pub(crate) async fn get(
     find(&app, session(&text)?).await.map(Json)
 }
 
+/// Tell a worker to end, as the first signal to stop would.
+#[utoipa::path(
+    post, path = "/api/v1/workers/{session}/stop", tag = "workers", security(("token" = ["operate"])),
+    params(("session" = String, Path, description = "Its session")),
+    responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
+)]
+pub(crate) async fn stop(
+    caller: Caller<Operate>,
+    State(app): State<App>,
+    Segments(text): Segments<String>,
+) -> Result<Json<Changed>, Problem> {
+    let session = session(&text)?;
+    find(&app, session).await?;
+    Ok(Json(Changed { changed: app.store.stop(&caller.actor, session).await? }))
+}
+
 /// Tell a worker to take nothing new.
 #[utoipa::path(
     post, path = "/api/v1/workers/{session}/drain", tag = "workers", security(("token" = ["operate"])),

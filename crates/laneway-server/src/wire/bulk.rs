@@ -42,6 +42,8 @@ pub(crate) struct BulkRequest {
     delay_ms: Option<u64>,
     /// The new priority.
     priority: Option<i32>,
+    /// Tasks a second at most, with a query: 1 to 100,000.
+    pub pace: Option<u32>,
     /// Why, for the audit, in place of the header `X-Reason`.
     pub reason: Option<String>,
 }
@@ -131,6 +133,9 @@ pub(crate) struct Bulk {
     q: String,
     /// True when it only counts.
     dry_run: bool,
+    /// Tasks a second at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pace: Option<u32>,
     /// `running`, `finished` or `aborted`.
     #[schema(value_type = String)]
     pub state: BulkState,
@@ -161,6 +166,7 @@ impl From<laneway_core::Bulk> for Bulk {
             priority,
             q: bulk.filter.to_string(),
             dry_run: bulk.dry_run,
+            pace: bulk.pace,
             state: bulk.state,
             matched: bulk.matched,
             done: bulk.done,

@@ -7,6 +7,8 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
+use crate::etag::Settled;
+
 /// How many tasks of a lane may be in progress at once: a number, or `"unlimited"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
@@ -113,6 +115,12 @@ pub(crate) struct Lane {
     more: bool,
     /// Turns that are with tasks.
     held: u64,
+}
+
+impl Settled for Lane {
+    fn settings(&self) -> serde_json::Value {
+        serde_json::json!([self.limit, self.interval_ms, self.on_failure, self.halted, self.paused])
+    }
 }
 
 impl From<LaneView> for Lane {

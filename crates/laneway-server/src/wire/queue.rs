@@ -7,6 +7,8 @@ use laneway_core::{Counts, Keep, KindCounts, Pausable, Pause, QueueSettings, Que
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::etag::Settled;
+
 /// A queue as it is now.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Queue {
@@ -32,6 +34,19 @@ pub(crate) struct Queue {
     /// `off`, or, when its top-level tasks run one at a time, how many of their children run at once: `{"children": 4}`.
     #[schema(value_type = serde_json::Value)]
     serial: Serial,
+}
+
+impl Settled for Queue {
+    fn settings(&self) -> serde_json::Value {
+        serde_json::json!([
+            self.paused_at,
+            self.keep_completed,
+            self.keep_failed,
+            self.keep_cancelled,
+            self.statistics,
+            self.serial
+        ])
+    }
 }
 
 impl From<QueueView> for Queue {

@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::TaskRequest;
+use crate::etag::Settled;
 
 /// A schedule: by cron in a zone, or every so often.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScheduleRequest {
+    /// What it is called, where the path does not say.
+    pub name: Option<String>,
     /// Five fields, or six with seconds first: `30 2 * * *`.
     cron: Option<String>,
     /// The zone whose clocks count, such as `Europe/Berlin`. `UTC`.
@@ -30,11 +33,62 @@ pub(crate) struct ScheduleRequest {
 }
 
 impl ScheduleRequest {
-    pub(crate) fn into_schedule(self, name: ScheduleName) -> Result<Schedule, InvalidInput> {
+    /// `path`: the name that the path has, if it has one.
+    pub(crate) fn into_schedule(self, path: Option<String>) -> Result<Schedule, InvalidInput> {
+        let name = match (path, self.name) {
+            (Some(path), Some(name)) if path != name => {
+                let problem =
+                    format!("is `{}`, and the path says otherwise; leave it out", name.escape_debug());
+                return Err(InvalidInput::new(Code::InvalidName, "name", problem));
+            }
+            (None, None) => {
+                return Err(InvalidInput::new(Code::InvalidName, "name", "is missing; a schedule has one"));
+            }
+            (path, name) => ScheduleName::new(path.or(name).unwrap_or_default())?,
+        };
         let rule = rule(self.cron, self.zone, self.every_ms)?;
         Ok(Schedule::new(name, rule, self.task.into_task()?)
             .missed(self.missed.unwrap_or_default())
             .overlap(self.overlap.unwrap_or_default()))
+    }
+}
+
+/// Changes to a schedule; what is left out stays as it is.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScheduleChange {
+    /// Another expression, or one in place of an interval.
+    cron: Option<String>,
+    /// The zone whose clocks count.
+    zone: Option<String>,
+    /// Another interval, or one in place of an expression.
+    every_ms: Option<u64>,
+    /// What it enqueues, whole.
+    task: Option<TaskRequest>,
+    /// What becomes of missed fires.
+    #[schema(value_type = Option<serde_json::Value>)]
+    missed: Option<Missed>,
+    /// Whether it fires while its last task is open.
+    #[schema(value_type = Option<String>)]
+    overlap: Option<Overlap>,
+}
+
+impl ScheduleChange {
+    /// The schedule with these changes.
+    pub(crate) fn applied_to(self, mut schedule: Schedule) -> Result<Schedule, InvalidInput> {
+        schedule.rule = match (self.cron, self.zone, self.every_ms, schedule.rule) {
+            (None, None, None, rule) => rule,
+            (cron, zone, None, Rule::Cron { expression, zone: old }) => {
+                Rule::cron(cron.unwrap_or(expression), zone.unwrap_or(old))
+            }
+            (cron, zone, every_ms, _) => rule(cron, zone, every_ms)?,
+        };
+        if let Some(task) = self.task {
+            schedule.task = task.into_task()?;
+        }
+        schedule.missed = self.missed.unwrap_or(schedule.missed);
+        schedule.overlap = self.overlap.unwrap_or(schedule.overlap);
+        Ok(schedule)
     }
 }
 
@@ -55,10 +109,10 @@ fn rule(cron: Option<String>, zone: Option<String>, every_ms: Option<u64>) -> Re
 #[into_params(parameter_in = Query)]
 pub(crate) struct PreviewQuery {
     /// Five fields, or six with seconds first.
-    cron: Option<String>,
+    expr: Option<String>,
     /// The zone whose clocks count. `UTC`.
-    zone: Option<String>,
-    /// The interval, in place of `cron`.
+    tz: Option<String>,
+    /// The interval, in place of `expr`.
     every_ms: Option<u64>,
     /// How many fires: 1 to 100. 5.
     n: Option<usize>,
@@ -66,7 +120,7 @@ pub(crate) struct PreviewQuery {
 
 impl PreviewQuery {
     pub(crate) fn preview(self) -> Result<Vec<Timestamp>, InvalidInput> {
-        rule(self.cron, self.zone, self.every_ms)?.preview(Timestamp::now(), self.n.unwrap_or(5))
+        rule(self.expr, self.tz, self.every_ms)?.preview(Timestamp::now(), self.n.unwrap_or(5))
     }
 }
 
@@ -107,6 +161,22 @@ pub(crate) struct ShownSchedule {
     last_task: Option<i64>,
     /// For how long its next fire has been due.
     overdue_ms: Option<u64>,
+}
+
+impl Settled for ShownSchedule {
+    fn settings(&self) -> serde_json::Value {
+        serde_json::json!([
+            self.cron,
+            self.zone,
+            self.every_ms,
+            self.kind,
+            self.queue,
+            self.payload,
+            self.missed,
+            self.overlap,
+            self.paused_at
+        ])
+    }
 }
 
 impl From<ScheduleView> for ShownSchedule {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use laneway::core::Store;
-use laneway_server::Server;
+use laneway_server::{BindError, Server};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -114,8 +114,11 @@ async fn the_rust_of_the_page_about_http_works() {
     let (store, stop) = (laneway_testkit::sqlite::fresh().await, CancellationToken::new());
     stop.cancel();
 
-    // Another program may have the port. What matters is that the page's lines are these, and end when they are told to.
-    let _ = serve(store.handle(), stop).await;
+    // Another program may have the port: that is the one thing that may go wrong.
+    if let Err(error) = serve(store.handle(), stop).await {
+        let error = error.downcast_ref::<BindError>().expect("only listening can fail");
+        assert!(matches!(error, BindError::Address { .. }), "{error}");
+    }
 
     let block = PAGE.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let bare = |text: &str| text.split_whitespace().collect::<String>();

@@ -9,6 +9,7 @@ mod metrics;
 mod outage;
 mod routes;
 mod stream;
+mod surface;
 mod tasks;
 
 /// Makes a test of each function for either store. Each gets a store of its own, whose invariants are checked afterwards.

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use laneway::{Payload, Worker};
+use laneway_core::{Rule, Schedule, ScheduleName};
 use laneway_server::Server;
 use laneway_testkit::store::{TestStore, a_task, until};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,43 @@ use crate::client::Running;
 crate::on_both_stores! {
     promtool_accepts_the_metrics_of_server_store_and_worker,
 }
+
+/// The metrics that dashboards and alerts rely on. Those without lines are told with their type all the same.
+const DOCUMENTED: &[(&str, &str)] = &[
+    ("worker_in_flight_tasks", "gauge"),
+    ("worker_slots", "gauge"),
+    ("worker_tasks_completed_total", "counter"),
+    ("worker_tasks_started_total", "counter"),
+    ("worker_task_duration_seconds", "histogram"),
+    ("worker_task_wait_seconds", "histogram"),
+    ("worker_claims_total", "counter"),
+    ("worker_claim_size", "histogram"),
+    ("worker_claim_duration_seconds", "histogram"),
+    ("worker_claim_limit", "gauge"),
+    ("worker_backpressure_factor", "gauge"),
+    ("worker_wakeups_total", "counter"),
+    ("worker_leases_lost_total", "counter"),
+    ("worker_flush_size", "histogram"),
+    ("worker_flush_duration_seconds", "histogram"),
+    ("worker_memory_usage_ratio", "gauge"),
+    ("worker_memory_limit_bytes", "gauge"),
+    ("worker_db_wait_seconds", "histogram"),
+    ("worker_info", "gauge"),
+    ("queue_tasks", "gauge"),
+    ("queue_oldest_ready_seconds", "gauge"),
+    ("queue_paused", "gauge"),
+    ("queue_workers", "gauge"),
+    ("queue_slots", "gauge"),
+    ("queue_waiting_parents", "gauge"),
+    ("schedule_lag_seconds", "gauge"),
+    ("store_statement_duration_seconds", "histogram"),
+    ("store_dead_rows", "gauge"),
+    ("store_table_bytes", "gauge"),
+    ("store_oldest_transaction_seconds", "gauge"),
+    ("server_requests_total", "counter"),
+    ("server_request_duration_seconds", "histogram"),
+    ("server_stream_clients", "gauge"),
+];
 
 #[derive(Serialize, Deserialize)]
 struct Ping;
@@ -34,6 +72,9 @@ async fn promtool_accepts_the_metrics_of_server_store_and_worker(store: &TestSto
     worker.run_until_empty().await.unwrap();
     store.given([a_task(), a_task().queue("mail"), a_task().delay(Duration::from_secs(60))]).await;
     let _serving = store.worker().await;
+    let rule = Rule::Cron { expression: "0 3 * * *".into(), zone: "UTC".into() };
+    let schedule = Schedule::new(ScheduleName::new("nightly").unwrap(), rule, a_task().into());
+    store.put_schedule(schedule).await.unwrap();
     server.get("/api/v1/tasks/999").await;
 
     let answer = server.get("/metrics").await;
@@ -48,9 +89,23 @@ async fn promtool_accepts_the_metrics_of_server_store_and_worker(store: &TestSto
         r#"queue_workers{queue="default"} 1"#,
         "store_up 1",
         r#"server_requests_total{route="/api/v1/tasks/{id}",method="GET",code="404"} 1"#,
+        r#"server_request_duration_seconds_count{route="/api/v1/tasks/{id}",method="GET",code="404"} 1"#,
+        r#"worker_flush_size_count{op="complete"} 1"#,
+        r#"worker_task_wait_seconds_count{queue="default"} 1"#,
+        r#"schedule_lag_seconds{schedule="nightly"} 0.0"#,
+        r#"queue_waiting_parents{queue="default"} 0"#,
     ] {
         assert!(answer.body.lines().any(|found| found == line), "{line} is missing in\n{}", answer.body);
     }
+    for (name, kind) in DOCUMENTED {
+        let line = format!("# TYPE {name} {kind}");
+        assert!(answer.body.lines().any(|found| found == line), "{line} is missing in\n{}", answer.body);
+    }
+    let seconds: Vec<_> =
+        answer.body.lines().filter(|line| line.starts_with("worker_claim_duration_seconds_bucket")).collect();
+    assert_eq!(seconds.len(), 19, "18 bounds and infinity: {seconds:?}");
+    let sizes = answer.body.lines().filter(|line| line.starts_with("worker_claim_size_bucket"));
+    assert_eq!(sizes.count(), 10);
     let open = server.send("GET", "/metrics", &[("accept", "application/openmetrics-text")], "").await;
     assert!(open.body.ends_with("# EOF\n"));
 }

@@ -19,6 +19,7 @@ crate::on_both_stores! {
     statistics_have_a_point_per_step,
     a_bulk_is_stopped_and_goes_on,
     a_bulk_that_another_server_left_is_finished,
+    an_old_bulk_that_was_left_open_is_found,
     reasons_have_names_and_say_who,
 }
 
@@ -172,7 +173,7 @@ async fn schedules_are_put_paused_run_and_removed(store: &TestStore) {
     let expected = ["put_schedule", "run_schedule", "pause_schedule", "resume_schedule", "remove_schedule"];
     assert_eq!(actions, expected);
     assert!(entries.iter().all(|row| row["actor"]["who"] == "http"), "{entries:?}");
-    let preview = server.get("/api/v1/schedule-preview?every_ms=60000&n=2").await.expect(200);
+    let preview = server.get("/api/v1/schedules/preview?every_ms=60000&n=2").await.expect(200);
     assert_eq!(preview["fires"].as_array().unwrap().len(), 2);
 }
 
@@ -227,6 +228,27 @@ async fn a_bulk_is_stopped_and_goes_on(store: &TestStore) {
         server.get(&path).await.expect(200)["state"] == "finished"
     })
     .await;
+}
+
+/// A hundred newer bulks, all of them finished, must not hide it.
+async fn an_old_bulk_that_was_left_open_is_found(store: &TestStore) {
+    use laneway::core::{Action, Actor, BulkState, Filter, NewBulk};
+    let new = || NewBulk::new(Action::Retry, Filter::default());
+    let old = store.start_bulk(&Actor::program(), new()).await.unwrap();
+    for _ in 0..101 {
+        let bulk = store.start_bulk(&Actor::program(), new()).await.unwrap();
+        store.set_bulk_state(&Actor::program(), bulk.id, BulkState::Aborted).await.unwrap();
+    }
+
+    let server = Running::on(store.handle()).await;
+
+    let path = format!("/api/v1/bulk/{}", old.id.0);
+    laneway_testkit::store::until("the bulk has finished", async || {
+        server.get(&path).await.expect(200)["state"] == "finished"
+    })
+    .await;
+    let aborted = server.get("/api/v1/bulk?state=aborted&limit=500").await.expect(200);
+    assert_eq!(aborted["bulks"].as_array().unwrap().len(), 101);
 }
 
 /// What a server leaves that dies after the first step is an unfinished bulk of the store.

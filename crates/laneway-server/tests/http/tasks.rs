@@ -181,7 +181,7 @@ async fn operators_act_on_a_task_and_are_in_the_audit(store: &TestStore) {
 
     let entries = server.get("/api/v1/audit").await.expect(200)["entries"].clone();
     let shown: Vec<_> = entries.as_array().unwrap().iter().map(|row| row["action"].clone()).collect();
-    assert_eq!(shown, ["delete", "retry", "cancel", "snooze", "set_priority"]);
+    assert_eq!(shown, ["delete", "retry", "cancel", "snooze", "edit"]);
     assert!(
         entries
             .as_array()

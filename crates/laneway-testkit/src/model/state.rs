@@ -444,6 +444,7 @@ impl Model {
             self.end(id, State::Failed, Told::Anything);
         } else {
             swept.given_back += 1;
+            *swept.rescued.entry(task.queue.clone()).or_default() += 1;
             self.give_back(id);
         }
     }

@@ -432,6 +432,140 @@ pub async fn a_worker_is_told_to_drain(store: &TestStore) {
     assert_eq!(audit(store).await.len(), 1);
 }
 
+pub async fn a_worker_is_told_to_stop(store: &TestStore) {
+    let mut worker = store.worker().await;
+    assert!(!worker.orders(&[]).await.stop);
+
+    assert!(store.stop(&ann(), worker.session()).await.unwrap());
+
+    let orders = worker.orders(&[]).await;
+    assert!(orders.stop && !orders.drain);
+    assert!(!store.stop(&ann(), worker.session()).await.unwrap(), "it was told before");
+    assert!(!store.stop(&ann(), SessionId::random()).await.unwrap());
+    assert_eq!(audit(store).await.len(), 1);
+}
+
+fn edit(payload: Option<&str>, priority: Option<i32>) -> Edit {
+    Edit { payload: payload.map(|text| Json::parse(text).unwrap()), priority }
+}
+
+pub async fn an_edited_task_runs_with_what_it_was_given(store: &TestStore) {
+    let long = format!("\"{}\"", "x".repeat(5_000));
+    for (old, new) in [("1", "2"), ("1", &long), (&long, "3"), (&long, &format!("[{long}]"))] {
+        let [first, second] = store.given([a_task(), a_task().payload(old)]).await;
+
+        let edited = store.edit(&ann(), second, edit(Some(new), Some(-7))).await.unwrap();
+
+        assert_eq!(edited, Acted::Done);
+        let view = store.view(second).await;
+        assert_eq!((view.payload.unwrap().as_str(), view.priority), (new, -7));
+        let mut worker = store.worker().await;
+        let claimed = worker.claim(2).await;
+        assert_eq!(ids(&claimed), [second, first], "the more urgent one goes first");
+        assert_eq!(claimed[0].task.payload.as_str(), new);
+        worker.complete(&claimed).await;
+    }
+}
+
+pub async fn a_task_that_is_due_later_or_stands_in_a_lane_is_edited_in_its_place(store: &TestStore) {
+    let [head, second, third] =
+        store.given([a_task().lane("a"), a_task().lane("a"), a_task().lane("a")]).await;
+    let later = store.given_one(a_task().delay(secs(60))).await;
+
+    for task in [head, second, later] {
+        assert_eq!(store.edit(&ann(), task, edit(Some("[7]"), None)).await.unwrap(), Acted::Done);
+    }
+    assert_eq!(store.edit(&ann(), third, edit(None, Some(-1))).await.unwrap(), Acted::Done);
+
+    let mut worker = store.worker().await;
+    for expected in [third, head, second] {
+        let claimed = worker.claim_one().await;
+        assert_eq!(claimed.task.id, expected);
+        worker.complete(&[claimed]).await;
+    }
+    assert_eq!(store.view(later).await.payload.unwrap().as_str(), "[7]");
+    assert_eq!(store.state(later).await, State::Later);
+}
+
+pub async fn what_runs_or_has_ended_is_not_edited(store: &TestStore) {
+    let [running, done] = store.given([a_task(), a_task()]).await;
+    let mut worker = store.worker().await;
+    let claimed = worker.claim(2).await;
+    worker.complete(&claimed[1..]).await;
+
+    let change = async |task| store.edit(&ann(), task, edit(Some("2"), Some(1))).await;
+
+    assert_eq!(change(running).await.unwrap(), skipped(Skip::Running));
+    assert_eq!(change(done).await.unwrap(), skipped(Skip::Ended(State::Completed)));
+    assert_eq!(change(TaskId(999_999)).await.unwrap(), skipped(Skip::NotFound));
+    assert!(audit(store).await.is_empty());
+    worker.complete(&claimed[..1]).await;
+}
+
+pub async fn an_edit_is_recorded_with_how_it_was_and_is(store: &TestStore) {
+    let id = store.given_one(a_task().payload("1").priority(3)).await;
+
+    store.edit(&ann(), id, edit(Some("2"), Some(4))).await.unwrap();
+    let again = store.edit(&ann(), id, edit(Some("2"), Some(4))).await.unwrap();
+
+    assert_eq!(again, skipped(Skip::Unchanged));
+    let entries = audit(store).await;
+    assert_eq!(entries.len(), 1);
+    let json = |shown: &Option<Json>| {
+        serde_json::from_str::<serde_json::Value>(shown.as_ref().unwrap().as_str()).unwrap()
+    };
+    assert_eq!((entries[0].action.as_str(), entries[0].tasks.as_slice()), ("edit", &[id][..]));
+    assert_eq!(json(&entries[0].before), serde_json::json!({"payload": 1, "priority": 3}));
+    assert_eq!(json(&entries[0].after), serde_json::json!({"payload": 2, "priority": 4}));
+}
+
+pub async fn an_edit_of_nothing_or_out_of_range_is_refused(store: &TestStore) {
+    let id = store.given_one(a_task()).await;
+    let long = format!("\"{}\"", "x".repeat(1_100_000));
+
+    for (edit, code) in [
+        (Edit::default(), Code::OutOfRange),
+        (edit(None, Some(1_001)), Code::OutOfRange),
+        (edit(Some(&long), None), Code::PayloadTooLarge),
+    ] {
+        assert_eq!(refusal(store.edit(&ann(), id, edit).await).code, code);
+    }
+    assert!(audit(store).await.is_empty());
+}
+
+pub async fn a_bulk_keeps_its_pace_whoever_drives_it(store: &TestStore) {
+    store.given_all(tasks_like(a_task(), 25)).await;
+    store.advance_clock(secs(1)).await;
+    let new = NewBulk::new(Action::Cancel, Filter::default()).pace(10);
+    let bulk = store.start_bulk(&ann(), new).await.unwrap();
+    assert_eq!((bulk.pace, bulk.step_size(), bulk.pause()), (Some(10), 10, secs(1)));
+    let another = store.another().await;
+    let matched = |bulk: Option<Bulk>| bulk.expect("the bulk is there").matched;
+
+    assert_eq!(matched(store.bulk_step(bulk.id).await.unwrap()), 10);
+    assert_eq!(matched(another.bulk_step(bulk.id).await.unwrap()), 10, "it is ahead of its pace");
+    store.advance_clock(secs(60)).await;
+    assert_eq!(matched(another.bulk_step(bulk.id).await.unwrap()), 20);
+    assert_eq!(drive(store, bulk.id).await.matched, 25);
+    for pace in [0, 100_001] {
+        let new = NewBulk::new(Action::Cancel, Filter::default()).pace(pace);
+        assert_eq!(refusal(store.start_bulk(&ann(), new).await).code, Code::OutOfRange);
+    }
+}
+
+pub async fn bulks_are_listed_by_state(store: &TestStore) {
+    let old = start(store, Action::Retry, "queue:default").await;
+    for _ in 0..3 {
+        let bulk = start(store, Action::Retry, "queue:default").await;
+        drive(store, bulk.id).await;
+    }
+
+    let running = BulkPage { state: Some(BulkState::Running), ..BulkPage::default() };
+    assert_eq!(store.bulks(running).await.unwrap(), [old]);
+    let finished = BulkPage { state: Some(BulkState::Finished), limit: 2, ..BulkPage::default() };
+    assert_eq!(store.bulks(finished).await.unwrap().len(), 2);
+}
+
 pub async fn a_bulk_acts_on_all_that_its_filter_means_step_by_step(store: &TestStore) {
     let tasks = (0..1_200).map(|n| a_task().kind(if n % 2 == 0 { "x" } else { "y" }).max_attempts(1));
     store.given_all(tasks).await;
@@ -592,11 +726,13 @@ pub async fn bulks_are_listed_newest_first_in_pages(store: &TestStore) {
         started.insert(0, start(store, Action::Retry, "queue:default").await);
     }
 
-    let first = store.bulks(BulkPage { before: None, limit: 2 }).await.unwrap();
-    let second = store.bulks(BulkPage { before: Some(first[1].id), limit: 2 }).await.unwrap();
+    let first = store.bulks(BulkPage { limit: 2, ..BulkPage::default() }).await.unwrap();
+    let second =
+        store.bulks(BulkPage { before: Some(first[1].id), limit: 2, ..BulkPage::default() }).await.unwrap();
 
     assert_eq!([first, second].concat(), started);
-    assert_eq!(refusal(store.bulks(BulkPage { before: None, limit: 501 }).await).code, Code::OutOfRange);
+    let page = BulkPage { limit: 501, ..BulkPage::default() };
+    assert_eq!(refusal(store.bulks(page).await).code, Code::OutOfRange);
 }
 
 pub async fn actions_that_are_not_valid_are_refused(store: &TestStore) {

@@ -44,6 +44,7 @@ pub async fn a_task_without_settings_has_the_written_defaults(store: &TestStore)
 
 pub async fn a_lane_is_kept_with_the_task(store: &TestStore) {
     let id = store.given_one(a_task().lane("customer:7")).await;
+    assert_eq!(store.view(id).await.lane, Some(lane_key("customer:7")), "also before a worker has met it");
 
     let claimed = store.worker().await.claim_one().await;
 

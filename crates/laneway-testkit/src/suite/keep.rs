@@ -305,6 +305,56 @@ pub async fn statistics_tell_what_a_queue_did_and_how_long_it_took(store: &TestS
     assert_eq!(store.series(Series { queue: Some(queue("no")), ..series }).await.unwrap()[0].enqueued, 0);
 }
 
+pub async fn totals_tell_what_each_queue_did(store: &TestStore) {
+    let task = store.given_one(a_task().queue("a")).await;
+    let Series { from, to, .. } = whole_hour(store.view(task).await.enqueued_at);
+    store.given_all(tasks_like(a_task().queue("b"), 3)).await;
+    let mut worker = store.worker().await;
+    let claimed = worker.claim_from("b", 2).await;
+    worker.settle_all(vec![claimed[0].settle(Outcome::completed()), claimed[1].settle(failed())]).await;
+
+    until("statistics are gathered", async || {
+        store.maintain().await.unwrap();
+        store.totals(from, to).await.unwrap().iter().any(|totals| totals.failed == 1)
+    })
+    .await;
+
+    let totals = store.totals(from, to).await.unwrap();
+    let shown: Vec<_> =
+        totals.iter().map(|t| (t.queue.as_str(), t.enqueued, t.started, t.completed)).collect();
+    assert_eq!(shown, [("a", 1, 0, 0), ("b", 3, 2, 1)]);
+    assert!(store.totals(to, to + DAY).await.unwrap().is_empty());
+}
+
+pub async fn a_claimed_task_says_how_long_it_was_runnable(store: &TestStore) {
+    store.given([a_task(), a_task().delay(secs(1_000))]).await;
+    let mut worker = store.worker().await;
+    store.advance_clock(secs(10)).await;
+
+    let at_once = worker.advance(|advance| advance.claim(queue("default"), 5)).await.claimed;
+    let again = worker.advance_again().await.claimed;
+    store.advance_clock(secs(993)).await;
+    worker.stay_alive().await;
+    let due = worker.claim_one().await;
+
+    // What the test itself took comes on top.
+    let is_about = |waited: Duration, seconds| (seconds..seconds + 30).contains(&waited.as_secs());
+    assert!(is_about(at_once[0].waited, 10), "{:?}", at_once[0].waited);
+    assert_eq!(again[0].waited, at_once[0].waited);
+    assert!(is_about(due.waited, 3), "{:?}", due.waited);
+}
+
+pub async fn a_store_tells_its_versions_and_what_its_tables_take(store: &TestStore) {
+    store.given_all(tasks_like(a_task(), 10)).await;
+
+    let health = store.health().await.unwrap();
+
+    assert!(health.schema_version > 0 && health.database.contains(' '), "{health:?}");
+    assert!(health.tables.iter().map(|table| table.bytes).sum::<u64>() > 0, "{health:?}");
+    assert!(health.tables.is_sorted_by(|one, next| one.bytes >= next.bytes), "{health:?}");
+    assert!(store.meter().statements().iter().any(|(op, times)| *op == "enqueue" && times.count() > 0));
+}
+
 pub async fn waiting_counts_from_when_a_task_was_due(store: &TestStore) {
     let task = store.given_one(a_task().delay(secs(1_000))).await;
     let series = whole_hour(store.view(task).await.enqueued_at);

@@ -165,7 +165,10 @@ pub async fn a_dead_workers_tasks_run_again(store: &TestStore) {
 
     let swept = store.sweep_all_but(&mut []).await;
 
-    assert_eq!(swept, Swept { sessions: 1, given_back: 2, poisoned: 0 });
+    assert_eq!(
+        swept,
+        Swept { sessions: 1, given_back: 2, poisoned: 0, rescued: [(queue("default"), 2)].into() }
+    );
     let view = store.view(first).await;
     assert_eq!((view.state, view.attempt, view.crashes, view.worker), (State::Pending, 0, 1, None));
     let again = store.worker().await.claim(10).await;
@@ -183,7 +186,10 @@ pub async fn a_sweep_gives_back_only_what_is_not_settled(store: &TestStore) {
 
     let swept = store.sweep_all_but(&mut []).await;
 
-    assert_eq!(swept, Swept { sessions: 1, given_back: 1, poisoned: 0 });
+    assert_eq!(
+        swept,
+        Swept { sessions: 1, given_back: 1, poisoned: 0, rescued: [(queue("default"), 1)].into() }
+    );
     assert_eq!(store.state(first).await, State::Completed);
     assert_eq!(store.state(second).await, State::Pending);
     assert_eq!(store.state(third).await, State::Later);
@@ -192,7 +198,7 @@ pub async fn a_sweep_gives_back_only_what_is_not_settled(store: &TestStore) {
 pub async fn a_sweep_of_an_idle_worker_gives_nothing_back(store: &TestStore) {
     let _idle = store.worker().await;
 
-    assert_eq!(store.sweep_all_but(&mut []).await, Swept { sessions: 1, given_back: 0, poisoned: 0 });
+    assert_eq!(store.sweep_all_but(&mut []).await, Swept { sessions: 1, ..Swept::default() });
     assert_eq!(store.sweep().await.unwrap(), Swept::default());
 }
 

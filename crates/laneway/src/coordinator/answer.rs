@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use laneway_core::{Advance, Advanced, Claimed, Left, Outcome, QueueName, Settled, StoreError, Verdict};
+use laneway_core::{
+    Advance, Advanced, Claimed, Left, Outcome, QueueName, Settle, Settled, StoreError, Verdict,
+};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -31,7 +33,7 @@ impl Coordinator {
         match (call, answer) {
             (Call::Register(registration), _) if registration.session == self.session => self.registered(at),
             (Call::Advance(advance), Answer::Advanced(advanced)) if advance.session == self.session => {
-                self.counted.advance_seconds.observe(at.elapsed().as_secs_f64());
+                self.count_call(&advance, at.elapsed());
                 self.advanced(&advance, advanced);
             }
             (Call::FallAsleep(_), Answer::Fence(fence)) => self.rest.announced(fence, at),
@@ -40,6 +42,17 @@ impl Coordinator {
             (Call::WakeUp(_), _) => self.rest.woken(),
             _of_an_earlier_session => (),
         }
+    }
+
+    /// How long a call took, as a claim and as a settle of completed and of other attempts.
+    fn count_call(&self, advance: &Advance, took: Duration) {
+        if !advance.claims.is_empty() {
+            self.counted.claim_seconds.observe(took.as_secs_f64());
+        }
+        let is_completed = |settle: &&Settle| matches!(settle.outcome, Outcome::Completed { .. });
+        let completed = advance.settles.iter().filter(is_completed).count();
+        self.counted.flushed("complete", completed, took);
+        self.counted.flushed("fail", advance.settles.len() - completed, took);
     }
 
     /// The call failed or its answer was lost. It is repeated after a pause that grows.
@@ -147,8 +160,10 @@ impl Coordinator {
             self.summary.given_back += 1;
             return;
         };
-        let (queue, kind) = (claimed.task.queue.to_string(), claimed.task.kind.to_string());
-        self.counted.in_flight.get_or_create(&ByQueue { queue: queue.clone() }).inc();
+        let (queue, kind) = (claimed.task.queue.to_string(), self.counted.kind(claimed.task.kind.as_str()));
+        let labels = ByQueue { queue: queue.clone() };
+        self.counted.wait.get_or_create(&labels).observe(claimed.waited.as_secs_f64());
+        self.counted.in_flight.get_or_create(&labels).inc();
         self.counted.started.get_or_create(&ByKind { queue, kind }).inc();
         let attempt = Attempt::new(claimed, self.session, self.shared.clone());
         self.slots.start(handler, attempt, self.shared.options.patience);

@@ -26,7 +26,7 @@ impl Source {
         match self {
             Self::Start => "start",
             Self::More => "more",
-            Self::Hint => "hint",
+            Self::Hint => "notify",
             Self::Due => "due",
             Self::Poll => "poll",
         }

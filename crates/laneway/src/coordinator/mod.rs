@@ -41,7 +41,7 @@ use laneway_core::{
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use self::call::{Call, InFlight};
 use self::looks::{Looks, Source};
@@ -290,10 +290,10 @@ impl Coordinator {
         };
         advance.claims = self.shares.divide(limit.tasks).into_iter().map(claim).collect();
         self.settling_since = self.ended_since.take();
-        if self.settling_since.is_some() {
-            self.counted.flush_size.observe(advance.settles.len() as f64);
-        } else if limit.tasks > 0 {
-            let source = self.looks.next().1.as_str();
+        if limit.tasks > 0 {
+            // Ends go with the next claim, which is then caused by the slots that they free.
+            let is_freed = self.settling_since.is_some();
+            let source = if is_freed { "slot" } else { self.looks.next().1.as_str() };
             self.counted.wakeups.get_or_create(&BySource { source }).inc();
         }
         if limit.tasks > 0 {
@@ -338,7 +338,7 @@ impl Coordinator {
             _ => None,
         };
         let (outcome, label) = classify(task, ended, attempt.stop_reason());
-        let (queue, kind) = (task.queue.to_string(), task.kind.to_string());
+        let (queue, kind) = (task.queue.to_string(), self.counted.kind(task.kind.as_str()));
         self.counted.in_flight.get_or_create(&ByQueue { queue: queue.clone() }).dec();
         let labels = ByOutcome { queue, kind, outcome: label.as_str() };
         self.counted.duration.get_or_create(&labels).observe(ran.as_secs_f64());
@@ -424,10 +424,14 @@ impl Coordinator {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Alive { session, cancel, drain } if session == self.session => {
+            Order::Alive { session, cancel, drain, stop } if session == self.session => {
                 self.expires = false;
                 self.drain_ordered = drain;
                 self.slots.stop(&cancel, StopReason::Cancelled);
+                if stop && self.phase.is_working() {
+                    info!("an operator has told the worker to stop");
+                    self.drain();
+                }
             }
             Order::Expires(session) if session == self.session && !self.expires => {
                 warn!(

@@ -76,7 +76,7 @@ async fn a_session_that_cannot_be_renewed_stops_its_attempts_and_claims_nothing_
         .await;
     assert!(!fixture.vitals.is_running_something());
 
-    let alive = Order::Alive { session, cancel: vec![], drain: false };
+    let alive = Order::Alive { session, cancel: vec![], drain: false, stop: false };
     fixture.orders.send(alive).await.unwrap();
     fixture.until("it runs again", async || fixture.vitals.is_running_something()).await;
     fixture.stop.now();
@@ -88,7 +88,7 @@ async fn an_order_to_drain_lets_nothing_new_start_until_it_is_lifted() {
     let fixture = Fixture::start().await;
     fixture.until("it is registered", async || fixture.vitals.session().is_some()).await;
     let session = fixture.session();
-    let order = |drain| Order::Alive { session, cancel: vec![], drain };
+    let order = |drain| Order::Alive { session, cancel: vec![], drain, stop: false };
 
     fixture.orders.send(order(true)).await.unwrap();
     // The channel holds one: when this is accepted, the first has been taken in.
@@ -100,6 +100,17 @@ async fn an_order_to_drain_lets_nothing_new_start_until_it_is_lifted() {
     fixture.orders.send(order(false)).await.unwrap();
     fixture.until("it runs", async || fixture.vitals.is_running_something()).await;
     fixture.stop.now();
+    fixture.running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_order_to_stop_lets_what_runs_finish_and_ends_the_worker() {
+    let fixture = Fixture::start().await;
+    fixture.until("it is registered", async || fixture.vitals.session().is_some()).await;
+    let session = fixture.session();
+
+    fixture.orders.send(Order::Alive { session, cancel: vec![], drain: false, stop: true }).await.unwrap();
+
     fixture.running.await.unwrap().unwrap();
 }
 

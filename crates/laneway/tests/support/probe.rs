@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use laneway::core::*;
 use tokio::sync::Semaphore;
 
@@ -188,6 +189,14 @@ impl Store for Probe {
         self.count("maintain")?.maintain().await
     }
 
+    fn meter(&self) -> Meter {
+        self.store.meter()
+    }
+
+    async fn health(&self) -> Result<StoreHealth, StoreError> {
+        self.count("health")?.health().await
+    }
+
     fn control(&self) -> Option<Arc<dyn Store>> {
         let control = self.store.control()?;
         Some(Arc::new(Self { store: control, shared: Arc::clone(&self.shared) }))
@@ -274,6 +283,10 @@ impl Store for Probe {
         self.count("series")?.series(series).await
     }
 
+    async fn totals(&self, from: Timestamp, to: Timestamp) -> Result<Vec<Totals>, StoreError> {
+        self.count("totals")?.totals(from, to).await
+    }
+
     async fn failures(&self, task: TaskId) -> Result<Vec<FailedAttempt>, StoreError> {
         self.count("failures")?.failures(task).await
     }
@@ -328,6 +341,14 @@ impl Store for Probe {
 
     async fn drain(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError> {
         self.count("drain")?.drain(actor, session).await
+    }
+
+    async fn stop(&self, actor: &Actor, session: SessionId) -> Result<bool, StoreError> {
+        self.count("stop")?.stop(actor, session).await
+    }
+
+    async fn edit(&self, actor: &Actor, task: TaskId, edit: Edit) -> Result<Acted, StoreError> {
+        self.count("edit")?.edit(actor, task, edit).await
     }
 
     async fn act(&self, actor: &Actor, action: Action, tasks: &[TaskId]) -> Result<Vec<Acted>, StoreError> {

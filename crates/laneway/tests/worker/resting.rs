@@ -49,7 +49,7 @@ async fn a_hint_wakes_a_sleeping_worker_which_takes_its_announcement_back(store:
 
     recorder.until("it has run", |log| log.ended.len() == 1).await;
     until("the announcement was taken back", async || probe.calls("wake_up") == 1).await;
-    worker.until_metric(r#"worker_wakeups_total{source="hint"}"#, |hints| hints >= 1.0).await;
+    worker.until_metric(r#"worker_wakeups_total{source="notify"}"#, |hints| hints >= 1.0).await;
     worker.stopped().await;
 }
 
