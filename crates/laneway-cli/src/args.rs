@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bulk, completions, config, demo, dev, enqueue, lanes, queues, schedules, serve, store, tasks, token,
+    bulk, completions, config, demo, dev, enqueue, lanes, man, queues, schedules, serve, store, tasks, token,
     worker,
 };
 use crate::context::Context;
@@ -39,6 +39,12 @@ pub struct Global {
     /// Read settings from this file, before laneway.toml
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub config: Option<PathBuf>,
+    /// Use the context of this name from a settings file
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Global options")]
+    pub context: Option<String>,
+    /// Do not ask before something is done to many tasks, or in production
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub yes: bool,
     /// Say nothing but data and errors
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub quiet: bool,
@@ -119,6 +125,8 @@ pub enum Command {
     Token(token::Token),
     /// Completions for a shell, to be sourced
     Completions(completions::Completions),
+    /// The manual, as man pages
+    Man(man::Man),
     /// The version of this program
     Version,
 }
@@ -141,6 +149,7 @@ impl Command {
             Self::Config(command) => command.run(context),
             Self::Token(command) => command.run(context).await,
             Self::Completions(command) => command.run(context),
+            Self::Man(command) => command.run(context),
             Self::Version => completions::version(context),
         }
     }
@@ -166,6 +175,18 @@ impl Command {
             Self::Worker(command) => command.is_look(),
             Self::Bulk(command) => command.is_look(),
             Self::Store(command) => command.is_look(),
+            _ => false,
+        }
+    }
+
+    /// True when it changes what others work with, and has not asked by itself. Enqueueing is what the store is for.
+    pub fn operates(&self) -> bool {
+        match self {
+            Self::Tasks(command) => command.acts_on_ids(),
+            Self::Queues(_) | Self::Lanes(_) | Self::Bulk(_) | Self::Schedules(_) => !self.is_look(),
+            Self::Store(command) => command.operates(),
+            Self::Worker(command) => !command.runs() && !self.is_look(),
+            Self::Token(command) => command.operates(),
             _ => false,
         }
     }

@@ -21,14 +21,18 @@ async fn echo(echo: Echo) -> Result<Json, Failure> {
     Ok(echo.0)
 }
 
-/// A builder with all of them.
+/// A builder with all of them that `worker.kinds` names.
 ///
 /// # Errors
 /// When TLS cannot be set up.
 pub fn all(builder: WorkerBuilder, settings: &Settings) -> Result<WorkerBuilder, Problem> {
+    let builder = if settings.handles(Echo::KIND) { builder.handle(echo) } else { builder };
+    if !settings.handles("http.request") {
+        return Ok(builder);
+    }
     let requests = HttpRequests::new(http_options(settings));
     let requests = requests.map_err(|error| Problem::because("`http.request` cannot be handled", &error))?;
-    Ok(requests.add_to(builder.handle(echo)))
+    Ok(requests.add_to(builder))
 }
 
 /// What handlers that call others may do.

@@ -15,6 +15,8 @@ pub struct Context {
     pub settings: Settings,
     pub out: Out,
     pub actor: Actor,
+    /// Nobody is asked.
+    pub yes: bool,
     /// Reads the settings again, as flags, environment and files give them then.
     pub reread: Arc<dyn Fn() -> Result<Settings, Problem> + Send + Sync>,
 }

@@ -38,6 +38,9 @@ pub fn builder(store: &StoreHandle, settings: &Settings) -> Result<WorkerBuilder
     if let Some(threshold) = millis("worker.latency_threshold_ms") {
         builder = builder.latency_threshold(threshold);
     }
+    if let Some(profile) = &settings.value("profile").text {
+        builder = builder.profile_name(profile);
+    }
     Ok(match settings.text("worker.name")? {
         Some(name) => builder.name(name),
         None => builder,
@@ -57,6 +60,8 @@ pub fn build(builder: WorkerBuilder) -> Result<Worker, Problem> {
 pub struct Parts {
     pub worker: Option<Worker>,
     pub server: Option<Bound>,
+    /// A server that only tells how the process is. It ends with the others.
+    pub probes: Option<Bound>,
     /// Something that tells what happens, until its token is cancelled.
     pub narrator: Option<tokio::task::JoinHandle<()>>,
     /// Cancelled when the narrator shall end.
@@ -85,6 +90,7 @@ pub async fn run(parts: Parts, context: &Context, logs: &Logs) -> Outcome {
             Ok(None)
         });
     }
+    let probes = parts.probes.map(|probes| tokio::spawn(probes.serve(closing.clone())));
     let mut failed = None;
     loop {
         tokio::select! {
@@ -108,6 +114,9 @@ pub async fn run(parts: Parts, context: &Context, logs: &Logs) -> Outcome {
         }
     }
     closing.cancel();
+    if let Some(probes) = probes {
+        probes.await.expect("a server does not panic");
+    }
     if let Some(narrator) = parts.narrator {
         // It only looks at its token now and then, and may have been waiting for the store.
         let _ = tokio::time::timeout(Duration::from_secs(2), narrator).await;

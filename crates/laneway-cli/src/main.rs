@@ -50,12 +50,23 @@ async fn run(cli: Arc<Cli>) -> Outcome {
     if cli.global.verbose > 0 && !cli.command.is_daemon() {
         logging::start(&context.settings);
     }
+    ask_in_production(&cli, &context)?;
     if cli.command.deals_with_signals() {
         return cli.command.run(&context).await;
     }
     tokio::select! {
         outcome = once_or_again(&cli, &context) => outcome,
         _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
+    }
+}
+
+/// In a context that is marked as production every change is asked about, also one with a single id.
+fn ask_in_production(cli: &Cli, context: &Context) -> Result<(), Problem> {
+    match context.settings.production() {
+        Some(name) if cli.command.operates() => {
+            ask::confirm(&format!("change this in `{name}`, which is production?"), context.yes)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -84,6 +95,7 @@ fn context(cli: &Arc<Cli>) -> Result<Context, Problem> {
         settings: read_settings(cli)?,
         out: Out { format: *output, quiet: *quiet },
         actor: context::actor(actor.as_deref(), reason.as_deref())?,
+        yes: cli.global.yes,
         reread: Arc::new(move || read_settings(&again)),
     })
 }
@@ -98,8 +110,8 @@ fn read_settings(cli: &Cli) -> Result<Settings, Problem> {
         .collect();
     let mut flags = [cli.global.flags.given.clone(), cli.command.flags()].concat();
     flags.extend(verbosity(cli.global.verbose));
-    let config = cli.global.config.as_deref();
-    Settings::read(&Sources { flags: &flags, config, working: &working, variables: &variables })
+    let (config, context) = (cli.global.config.as_deref(), cli.global.context.as_deref());
+    Settings::read(&Sources { flags: &flags, config, context, working: &working, variables: &variables })
 }
 
 /// `-v` as the log level that it stands for.

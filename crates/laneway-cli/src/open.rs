@@ -136,7 +136,11 @@ pub async fn open(settings: &Settings, purpose: Purpose) -> Result<Opened, Probl
     }
 }
 
-async fn sqlite(path: &Path, purpose: Purpose) -> Result<SqliteStore, Problem> {
+/// Opens an SQLite store.
+///
+/// # Errors
+/// When it is not there and shall be, or cannot be opened.
+pub async fn sqlite(path: &Path, purpose: Purpose) -> Result<SqliteStore, Problem> {
     if purpose == Purpose::Existing && !path.exists() {
         let problem = format!(
             "there is no store at {}; `laneway enqueue` and `laneway dev` make one, --store names another",
@@ -160,7 +164,7 @@ async fn postgres(settings: &Settings, url: String, purpose: Purpose) -> Result<
     let mut options = PostgresOptions::new(url)
         .schema(settings.text("store.schema")?.unwrap_or_default())
         .pool_size(if serves { pool_size } else { pool_size.min(2) })
-        .hints(serves && settings.is("worker.wake", "auto"))
+        .hints(serves && !settings.is("worker.wake", "poll"))
         .migrate(serves && settings.is("store.migrate", "auto"));
     if let Some(direct) = settings.text("store.direct_url")? {
         options = options.direct_url(direct);

@@ -58,7 +58,7 @@ pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), StoreError> {
     let cannot = |problem: String| StoreError::CannotOpen { path: shown(to), problem };
     if to.exists() {
-        return Err(cannot("it is there already; name a new file".to_owned()));
+        return Err(cannot("a file is there already, and a copy makes a new one".to_owned()));
     }
     let copied = connect(from).and_then(|db| db.execute("vacuum into ?1", [shown(to)]));
     copied.map(drop).map_err(|error| cannot(format!("the copy cannot be written: {error}")))

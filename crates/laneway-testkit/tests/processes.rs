@@ -321,3 +321,14 @@ async fn killed_workers_lose_nothing_on_sqlite() {
     let place = Sqlite(tempfile::tempdir().unwrap());
     killed_workers_lose_nothing(&place).await;
 }
+
+#[test]
+fn the_benchmark_of_the_stores_runs_as_the_pages_say() {
+    let command = "cargo run --release -p laneway-testkit --bin store-bench";
+    let tiny = ["--tasks", "200", "--only", "enqueue", "--store", "sqlite"];
+
+    let run =
+        laneway_testkit::pages::run_benchmarks(command, env!("CARGO_BIN_EXE_store-bench").as_ref(), &tiny);
+
+    assert_eq!(run, 3, "two in the README, one on the page about performance");
+}

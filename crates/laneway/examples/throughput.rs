@@ -4,6 +4,7 @@
 //! cargo run --release --example throughput            a table
 //! cargo run --release --example throughput -- --json  one JSON object
 //! cargo run --release --example throughput -- --only pickup --store sqlite
+//! cargo run --release --example throughput -- --only drain --tasks 10000
 //! ```
 //!
 //! PostgreSQL is a throwaway server that syncs to disk. Every case has a fresh database. A pick-up contains one commit, the
@@ -25,6 +26,7 @@ use serde_json::{Map, Value, json};
 
 type Failure = Box<dyn std::error::Error>;
 
+/// Tasks of a drain, unless `--tasks` says otherwise.
 const NO_OPS: u64 = 100_000;
 const BULK: u64 = 10_000;
 const PICKUPS: usize = 200;
@@ -84,6 +86,7 @@ async fn main() -> Result<(), Failure> {
         arguments.get(place + 1).cloned()
     };
     let (only, store) = (value_of("--only"), value_of("--store").unwrap_or("postgres".into()));
+    let tasks = value_of("--tasks").map_or(Ok(NO_OPS), |text| text.parse())?;
     let cluster = match store.as_str() {
         "postgres" => Some(Cluster::start(ClusterOptions::default().durable(true)).await?),
         _ => None,
@@ -95,8 +98,8 @@ async fn main() -> Result<(), Failure> {
             let store = fresh(cluster.as_ref()).await?;
             let measured = match case {
                 "pickup" => pickup(store).await?,
-                "drain" => vec![("drain_per_s", drain(store, Keep::Nothing).await?)],
-                "drain_history" => vec![("drain_history_per_s", drain(store, Keep::Days(7)).await?)],
+                "drain" => vec![("drain_per_s", drain(store, tasks, Keep::Nothing).await?)],
+                "drain_history" => vec![("drain_history_per_s", drain(store, tasks, Keep::Days(7)).await?)],
                 "io" => io(store).await?,
                 "busy" => busy(store).await?,
                 _ => jobs(store).await?,
@@ -175,15 +178,15 @@ fn percentile(millis: &mut [f64], share: f64) -> Value {
 }
 
 /// Tasks that do nothing, and of which so much history is kept.
-async fn drain(store: StoreHandle, keep: Keep) -> Result<Value, Failure> {
+async fn drain(store: StoreHandle, tasks: u64, keep: Keep) -> Result<Value, Failure> {
     let settings = QueueSettings { keep_completed: Some(keep), ..Default::default() };
     store.set_queue(&QueueName::default(), settings).await?;
     let seen = Arc::new(Seen::default());
-    enqueue(&store, NO_OPS, 0).await?;
+    enqueue(&store, tasks, 0).await?;
     let worker = worker(&store, &seen).slots(2_000).claim_size(500).build()?;
     let began = Instant::now();
     worker.run_until_empty().await?;
-    let per_s = (NO_OPS as f64 / began.elapsed().as_secs_f64()).round();
+    let per_s = (tasks as f64 / began.elapsed().as_secs_f64()).round();
     Ok(json!(per_s))
 }
 

@@ -4,12 +4,10 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::open::without_password;
 use crate::output::{Column, Format, column};
 use crate::problem::{Exit, Outcome, Problem};
 use crate::settings::{
-    FILE_NAME, Flags, Form, Given, SETTINGS, Serving, Value, Working, find, reference_page, search_path,
-    template,
+    FILE_NAME, Flags, Given, SETTINGS, Serving, Value, Working, find, reference_page, search_path, template,
 };
 
 /// Settings, and where they come from.
@@ -56,14 +54,8 @@ struct Row {
 
 impl Row {
     fn of(value: &Value) -> Self {
-        Self { key: value.setting.key, value: shown(value), from: value.origin.to_string() }
+        Self { key: value.setting.key, value: value.shown(), from: value.origin.to_string() }
     }
-}
-
-/// A value without its password; a reference to a secret stays one.
-fn shown(value: &Value) -> Option<String> {
-    let text = value.text.clone()?;
-    Some(if value.setting.form == Form::Secret { without_password(&text) } else { text })
 }
 
 const KEY: Column<Row> = column("KEY", |row, _| row.key.into());
@@ -143,7 +135,7 @@ fn explain(key: &str, context: &Context) -> Outcome {
     let fields = [
         ("key", key.to_owned()),
         ("meaning", setting.help.to_owned()),
-        ("value", shown(value).unwrap_or("-".into())),
+        ("value", value.shown().unwrap_or("-".into())),
         ("from", value.origin.to_string()),
         ("default", setting.default.unwrap_or("-").to_owned()),
         ("allowed", setting.form.allowed()),

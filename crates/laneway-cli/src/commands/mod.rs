@@ -7,6 +7,7 @@ pub mod demo;
 pub mod dev;
 pub mod enqueue;
 pub mod lanes;
+pub mod man;
 pub mod queues;
 pub mod schedules;
 pub mod serve;

@@ -1,5 +1,7 @@
 //! `laneway queues`: look at queues, pause and set them.
 
+use std::time::{Duration, Instant};
+
 use clap::{Args, Subcommand};
 use laneway_core::{
     Counts, Keep, KindCounts, Pausable, QueueName, QueueSettings, QueueView, Serial, State, Store, parse_span,
@@ -9,6 +11,9 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::output::{Column, column, right, text, wide};
 use crate::problem::{Exit, Outcome, Problem};
+
+/// How often a queue that drains is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Looks at queues, pauses and sets them.
 #[derive(Debug, Subcommand)]
@@ -33,8 +38,23 @@ pub enum Queues {
         /// Its name
         name: String,
     },
+    /// Claim nothing from a queue, and wait until nothing of it runs
+    Drain(Drain),
     /// Change a queue's settings
     Set(Set),
+}
+
+/// Pauses a queue and waits until nothing of it runs.
+#[derive(Args, Debug)]
+pub struct Drain {
+    /// Its name
+    pub name: String,
+    /// Pause it only for this long, such as 1h
+    #[arg(long = "for", value_name = "SPAN")]
+    pub span: Option<String>,
+    /// Wait at most this long
+    #[arg(long, value_name = "SPAN", default_value = "1m")]
+    pub within: String,
 }
 
 /// Changes a queue's settings.
@@ -42,6 +62,9 @@ pub enum Queues {
 pub struct Set {
     /// Its name
     pub name: String,
+    /// How long ended tasks are kept, in whatever state: days such as 7d, or `default`
+    #[arg(long, value_name = "DAYS", conflicts_with_all = ["keep_completed", "keep_failed", "keep_cancelled"])]
+    pub retention: Option<String>,
     /// How long completed tasks are kept: days such as 7d, `none`, or `default`
     #[arg(long, value_name = "DAYS")]
     pub keep_completed: Option<String>,
@@ -119,6 +142,7 @@ impl Queues {
             Self::Show { name } => show(store, name, context).await,
             Self::Pause { name, span } => pause(store, name, span.as_deref(), context).await,
             Self::Resume { name } => resume(store, name, context).await,
+            Self::Drain(drain) => drain.run(store, context).await,
             Self::Set(set) => set.run(store, context).await,
         }
     }
@@ -199,26 +223,55 @@ async fn resume(store: &dyn Store, name: &str, context: &Context) -> Outcome {
     Ok(if changed { Exit::Done } else { Exit::NothingMatched })
 }
 
+impl Drain {
+    async fn run(&self, store: &dyn Store, context: &Context) -> Outcome {
+        let name = QueueName::new(&self.name)?;
+        let expires = self.span.as_deref().map(|span| parse_span("for", span)).transpose()?;
+        let deadline = Instant::now() + parse_span("within", &self.within)?;
+        store.pause(&context.actor, &Pausable::Queue(name.clone()), expires).await?;
+        loop {
+            let counts = store.counts().await?;
+            let is_running = |count: &&Counts| count.queue == name && count.state == State::Leased;
+            let running: u64 = counts.iter().filter(is_running).map(|count| count.tasks).sum();
+            let is_over = running == 0 || Instant::now() >= deadline;
+            if is_over {
+                let says = match running {
+                    0 => "is paused, and nothing of it runs".to_owned(),
+                    running => format!("is paused; {} still run", text::tasks(running)),
+                };
+                let drained = Drained { name: name.as_str(), running };
+                context.out.answer(&drained, name.as_str(), &format!("queue {name} {says}"))?;
+                return Ok(if running == 0 { Exit::Done } else { Exit::Partial });
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// What a queue that takes nothing new still runs.
+#[derive(Serialize)]
+struct Drained<'a> {
+    name: &'a str,
+    running: u64,
+}
+
 impl Set {
     async fn run(&self, store: &dyn Store, context: &Context) -> Outcome {
+        let all = self.retention.as_deref().map(|text| keep("retention", text)).transpose()?;
+        let kept = |field, text: &Option<String>| match text {
+            Some(text) => keep(field, text).map(Some),
+            None => Ok(all),
+        };
         let settings = QueueSettings {
-            keep_completed: self
-                .keep_completed
-                .as_deref()
-                .map(|text| keep("keep-completed", text))
-                .transpose()?,
-            keep_failed: self.keep_failed.as_deref().map(|text| keep("keep-failed", text)).transpose()?,
-            keep_cancelled: self
-                .keep_cancelled
-                .as_deref()
-                .map(|text| keep("keep-cancelled", text))
-                .transpose()?,
+            keep_completed: kept("keep-completed", &self.keep_completed)?,
+            keep_failed: kept("keep-failed", &self.keep_failed)?,
+            keep_cancelled: kept("keep-cancelled", &self.keep_cancelled)?,
             statistics: self.statistics,
             serial: self.serial.as_deref().map(serial).transpose()?,
         };
         if settings == QueueSettings::default() {
             return Err(Problem::usage(
-                "there is nothing to set; say --keep-completed, --keep-failed, --keep-cancelled, --serial or --statistics",
+                "there is nothing to set; say --retention, --keep-completed, --keep-failed, --keep-cancelled, --serial or --statistics",
             ));
         }
         let name = QueueName::new(&self.name)?;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use clap::Args;
 use laneway::Metrics;
 use laneway_core::Store;
-use laneway_server::{Bound, Server, Tokens};
+use laneway_server::{Bound, Server, ServerBuilder, ShownSetting, Tokens};
 use tracing::info;
 
 use crate::context::Context;
 use crate::daemon::{self, Parts};
 use crate::problem::{Exit, Outcome, Problem};
-use crate::settings::{Flags, Given, Serving, Working};
+use crate::settings::{Flags, Given, Serving, Settings, Working};
 use crate::{builtin, logging};
 
 /// Serves HTTP.
@@ -39,9 +39,10 @@ impl Serve {
             false => None,
         };
         let metrics = worker.as_ref().map(laneway::Worker::metrics);
-        let server = bind(opened.store, context.settings.listen(), metrics).await?;
+        let probes = probes(&opened.store, &context.settings, metrics.clone()).await?;
+        let server = bind(opened.store, &context.settings, metrics).await?;
         info!(address = %server.address(), store = opened.shown, worker = self.worker, "serving HTTP");
-        daemon::run(Parts { worker, server: Some(server), ..Parts::default() }, context, &logs).await
+        daemon::run(Parts { worker, server: Some(server), probes, ..Parts::default() }, context, &logs).await
     }
 
     pub fn flags(&self) -> Vec<Given> {
@@ -52,18 +53,51 @@ impl Serve {
 /// A server that listens. Other machines need a token.
 pub async fn bind(
     store: Arc<dyn Store>,
-    address: SocketAddr,
+    settings: &Settings,
     metrics: Option<Metrics>,
 ) -> Result<Bound, Problem> {
-    let tokens = if address.ip().is_loopback() { Tokens::Open } else { Tokens::Required };
+    let mut builder = Server::builder(Arc::clone(&store)).settings(shown(settings));
+    if let Some(host) = settings.public_host() {
+        builder = builder.host(host);
+    }
+    if settings.is("server.read_only", "true") {
+        builder = builder.read_only();
+    }
+    listen(builder, &*store, settings.listen(), settings, metrics).await
+}
+
+/// Metrics and health on a port of their own, if the settings name one.
+pub async fn probes(
+    store: &Arc<dyn Store>,
+    settings: &Settings,
+    metrics: Option<Metrics>,
+) -> Result<Option<Bound>, Problem> {
+    let Some(address) = settings.metrics_listen() else { return Ok(None) };
+    let builder = Server::builder(Arc::clone(store)).only_probes();
+    let bound = listen(builder, &**store, address, settings, metrics).await?;
+    info!(address = %bound.address(), "serving metrics");
+    Ok(Some(bound))
+}
+
+async fn listen(
+    builder: ServerBuilder,
+    store: &dyn Store,
+    address: SocketAddr,
+    settings: &Settings,
+    metrics: Option<Metrics>,
+) -> Result<Bound, Problem> {
+    let is_open = address.ip().is_loopback() && settings.is("auth.mode", "auto");
+    let tokens = if is_open { Tokens::Open } else { Tokens::Required };
     if tokens == Tokens::Required && store.tokens().await?.is_empty() {
+        let why =
+            if address.ip().is_loopback() { "asks for tokens" } else { "can be reached from other machines" };
         let problem = format!(
-            "{address} can be reached from other machines and the store has no token, so nobody could use it; \
+            "{address} {why} and the store has no token, so nobody could use it; \
              make one with `laneway token create NAME --scope admin`, or listen on 127.0.0.1"
         );
         return Err(Problem::usage(problem));
     }
-    let mut builder = Server::builder(store).listen(address).tokens(tokens);
+    let mut builder = builder.listen(address).tokens(tokens);
     if let Some(metrics) = metrics {
         builder = builder.metrics(metrics);
     }
@@ -72,4 +106,16 @@ pub async fn bind(
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         Problem { causes: cause.into_iter().collect(), ..Problem::new(Exit::Error, error.to_string()) }
     })
+}
+
+/// The settings as `GET /api/v1/settings` shows them.
+fn shown(settings: &Settings) -> Vec<ShownSetting> {
+    let all = settings.all().iter();
+    all.map(|value| ShownSetting {
+        key: value.setting.key.into(),
+        value: value.shown(),
+        from: value.origin.to_string(),
+        live: value.setting.live,
+    })
+    .collect()
 }

@@ -1,10 +1,13 @@
 //! `laneway store`: the store itself, its tables and its history.
 
+use std::path::{Path, PathBuf};
+
 use clap::{Args, Subcommand};
+use laneway_core::StoreHealth;
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::open::{Address, Purpose, open};
+use crate::open::{Address, Purpose, open, sqlite};
 use crate::output::{Format, text};
 use crate::problem::{Exit, Outcome, Problem};
 
@@ -15,6 +18,11 @@ pub enum StoreCommand {
     Migrate(Migrate),
     /// Whether the store can be reached, and what is in it
     Status,
+    /// Copy an SQLite store into a new file, while it is in use
+    Snapshot {
+        /// The new file
+        file: PathBuf,
+    },
     /// Remove history that is kept no longer, and clean up, now instead of soon
     Prune,
 }
@@ -25,6 +33,14 @@ pub struct Migrate {
     /// Only print what would be run in an empty PostgreSQL database
     #[arg(long)]
     pub print: bool,
+    /// Refuse unless the tables get this version
+    #[arg(long, value_name = "N", conflicts_with = "print")]
+    pub to: Option<i32>,
+}
+
+#[derive(Serialize)]
+struct Snapshot<'a> {
+    file: &'a str,
 }
 
 #[derive(Serialize)]
@@ -35,6 +51,8 @@ struct Status {
     more: bool,
     queues: usize,
     workers: usize,
+    #[serde(flatten)]
+    health: StoreHealth,
 }
 
 impl StoreCommand {
@@ -43,10 +61,20 @@ impl StoreCommand {
         matches!(self, Self::Status)
     }
 
+    /// True when it changes the store.
+    pub fn operates(&self) -> bool {
+        match self {
+            Self::Migrate(migrate) => !migrate.print,
+            Self::Prune => true,
+            Self::Status | Self::Snapshot { .. } => false,
+        }
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         match self {
             Self::Migrate(migrate) if migrate.print => print(context),
-            Self::Migrate(_) => migrate(context).await,
+            Self::Migrate(Migrate { to, .. }) => migrate(*to, context).await,
+            Self::Snapshot { file } => snapshot(file, context).await,
             Self::Status => status(context).await,
             Self::Prune => prune(context).await,
         }
@@ -64,9 +92,36 @@ fn print(context: &Context) -> Outcome {
     Ok(Exit::Done)
 }
 
-async fn migrate(context: &Context) -> Outcome {
+/// Functions belong to the newest tables, so there is one version that this program can make.
+async fn migrate(to: Option<i32>, context: &Context) -> Outcome {
+    let makes = match Address::read(&context.settings)? {
+        Address::Postgres(_) => laneway_postgres::SCHEMA_VERSION,
+        Address::Sqlite(_) => laneway_sqlite::SCHEMA_VERSION,
+    };
+    if let Some(to) = to.filter(|to| *to != makes) {
+        let problem = format!(
+            "this program makes tables of version {makes}, not {to}; use the program of that version"
+        );
+        return Err(Problem { code: Some("unsupported"), ..Problem::new(Exit::Schema, problem) });
+    }
     let opened = open(&context.settings.with("store.migrate", "auto"), Purpose::Serving).await?;
     context.out.note(&format!("the tables of {} are up to date", opened.shown));
+    Ok(Exit::Done)
+}
+
+async fn snapshot(file: &Path, context: &Context) -> Outcome {
+    let Address::Sqlite(path) = Address::read(&context.settings)? else {
+        let schema = context.settings.text("store.schema")?.unwrap_or_default();
+        let problem =
+            format!("a snapshot is for SQLite; copy a PostgreSQL store with `pg_dump --schema={schema}`");
+        return Err(Problem::usage(problem));
+    };
+    let (to, shown) = (context.settings.working().join(file), file.display().to_string());
+    if to.exists() {
+        return Err(Problem::usage(format!("{shown} is there already; name a new file")));
+    }
+    sqlite(&path, Purpose::Existing).await?.snapshot(to).await?;
+    context.out.answer(&Snapshot { file: &shown }, &shown, &format!("wrote {shown}"))?;
     Ok(Exit::Done)
 }
 
@@ -80,11 +135,14 @@ async fn status(context: &Context) -> Outcome {
         more: counts.iter().any(|count| count.more),
         queues: opened.store.queues().await?.len(),
         workers: opened.store.workers().await?.len(),
+        health: opened.store.health().await?,
     };
+    let bytes = status.health.tables.iter().map(|table| table.bytes).sum();
     let fields = [
         ("store", status.store.to_owned()),
         ("address", status.address.clone()),
-        ("tables", "up to date".into()),
+        ("database", status.health.database.clone()),
+        ("tables", format!("version {}, {}", status.health.schema_version, text::bytes(bytes))),
         ("tasks", text::count(status.tasks, status.more)),
         ("queues", status.queues.to_string()),
         ("workers", status.workers.to_string()),

@@ -53,6 +53,11 @@ const COLUMNS: &[Column<Stored>] = &[
 ];
 
 impl Token {
+    /// True when it changes something.
+    pub fn operates(&self) -> bool {
+        !matches!(self, Self::Ls)
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         match self {
             Self::Create(create) => create.run(context).await,

@@ -106,6 +106,17 @@ pub fn number(n: u64) -> String {
     groups.map(|group| String::from_utf8_lossy(group).into_owned()).collect::<Vec<_>>().join(" ")
 }
 
+/// An amount of memory or disk: `1.5 MiB`.
+pub fn bytes(n: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut amount, mut unit) = (n as f64, 0);
+    while amount >= 1024.0 && unit + 1 < units.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{amount:.1} {}", units[unit]) }
+}
+
 /// A count that may have been stopped: `10 000+`.
 pub fn count(n: u64, more: bool) -> String {
     format!("{}{}", number(n), if more { "+" } else { "" })

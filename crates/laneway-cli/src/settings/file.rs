@@ -13,7 +13,10 @@ pub const FILE_NAME: &str = "laneway.toml";
 /// One value of a file, and the line that it is in.
 #[derive(Debug)]
 pub struct Entry {
-    pub setting: &'static Setting,
+    /// The context that it belongs to; none: it counts always.
+    pub context: Option<String>,
+    /// None: it says whether its context is production.
+    pub setting: Option<&'static Setting>,
     pub text: String,
     pub line: usize,
 }
@@ -74,6 +77,21 @@ fn collect<'a>(table: &'a DeTable<'a>, prefix: &str, found: &mut Vec<Found<'a>>)
 }
 
 fn entry(key: &str, value: &DeValue<'_>) -> Result<Entry, String> {
+    let Some((context, key)) = key.strip_prefix("context.").and_then(|rest| rest.split_once('.')) else {
+        return settled(None, key, value);
+    };
+    match (key, value) {
+        ("production", DeValue::Boolean(is)) => {
+            Ok(Entry { context: Some(context.to_owned()), setting: None, text: is.to_string(), line: 0 })
+        }
+        ("production", _) => {
+            Err(format!("{key} of context `{context}` is not valid; allowed is true or false"))
+        }
+        _ => settled(Some(context.to_owned()), key, value),
+    }
+}
+
+fn settled(context: Option<String>, key: &str, value: &DeValue<'_>) -> Result<Entry, String> {
     let setting = find(key).ok_or_else(|| unknown(key))?;
     let text = match value {
         DeValue::String(text) => text.to_string(),
@@ -82,7 +100,7 @@ fn entry(key: &str, value: &DeValue<'_>) -> Result<Entry, String> {
         DeValue::Boolean(value) => value.to_string(),
         _ => return Err(format!("{key} is a list or a date; allowed is {}", setting.form.allowed())),
     };
-    Ok(Entry { setting, text, line: 0 })
+    Ok(Entry { context, setting: Some(setting), text, line: 0 })
 }
 
 /// The refusal of an unknown key, with the nearest known one.

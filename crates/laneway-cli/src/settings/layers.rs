@@ -1,5 +1,6 @@
 //! Which layer decides a setting: flags, environment, files, profile, default, in this order.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,7 @@ use super::file::{self, Entry};
 use super::flags::Given;
 use super::table::{SETTINGS, Setting};
 use super::value::{self, Form};
+use crate::open::without_password;
 use crate::problem::Problem;
 
 /// Where the value of a setting came from.
@@ -42,11 +44,21 @@ pub struct Value {
     pub origin: Origin,
 }
 
+impl Value {
+    /// The value without its password; a reference to a secret stays one. None when it is not set.
+    pub fn shown(&self) -> Option<String> {
+        let text = self.text.clone()?;
+        Some(if self.setting.form == Form::Secret { without_password(&text) } else { text })
+    }
+}
+
 /// What the layers are made of. Tests bring their own.
 pub struct Sources<'a> {
     pub flags: &'a [Given],
     /// The file that was named with `--config`.
     pub config: Option<&'a Path>,
+    /// The context that was named with `--context`.
+    pub context: Option<&'a str>,
     pub working: &'a Path,
     pub variables: &'a [(String, String)],
 }
@@ -59,6 +71,8 @@ pub struct Settings {
     working: PathBuf,
     /// The environment, for secrets that are written there.
     variables: Vec<(String, String)>,
+    /// The context, if it is marked as production.
+    production: Option<String>,
 }
 
 impl Settings {
@@ -69,7 +83,8 @@ impl Settings {
     pub fn read(sources: &Sources<'_>) -> Result<Self, Problem> {
         refuse_unknown_variables(sources.variables)?;
         let files = read_files(sources)?;
-        let layers = |setting| layered(setting, sources, &files);
+        let context = context(sources, &files)?;
+        let layers = |setting| layered(setting, sources, &files, context.as_deref());
         let profile = SETTINGS.iter().find(|setting| setting.key == "profile").and_then(layers);
         let values = SETTINGS.iter().map(|setting| {
             layers(setting).or_else(|| preset(setting, profile.as_ref())).unwrap_or_else(|| default(setting))
@@ -77,7 +92,8 @@ impl Settings {
         let values: Vec<_> = values.collect();
         values.iter().try_for_each(check)?;
         let (working, variables) = (sources.working.to_owned(), sources.variables.to_vec());
-        Ok(Self { values, working, variables })
+        let production = context.filter(|name| is_production(name, &files));
+        Ok(Self { values, working, variables, production })
     }
 
     /// Every setting, in the order of the table.
@@ -144,6 +160,22 @@ impl Settings {
         value::queues(text).expect("checked when it was read")
     }
 
+    /// Whether a built-in kind is handled.
+    pub fn handles(&self, kind: &str) -> bool {
+        let text = self.value("worker.kinds").text.as_deref().unwrap_or("*");
+        text == "*" || text.split(',').any(|named| named.trim() == kind)
+    }
+
+    /// The name that a proxy calls the server by.
+    pub fn public_host(&self) -> Option<&str> {
+        self.value("server.public_url").text.as_deref().and_then(value::host)
+    }
+
+    /// Where metrics have a port of their own.
+    pub fn metrics_listen(&self) -> Option<std::net::SocketAddr> {
+        self.value("metrics.listen").text.as_deref().and_then(value::address)
+    }
+
     /// Where HTTP is served.
     pub fn listen(&self) -> std::net::SocketAddr {
         let text = self.value("server.listen").text.as_deref().unwrap_or_default();
@@ -177,10 +209,41 @@ impl Settings {
         changed
     }
 
+    /// The context that is used, if it is marked as production.
+    pub fn production(&self) -> Option<&str> {
+        self.production.as_deref()
+    }
+
     /// The working directory.
     pub fn working(&self) -> &Path {
         &self.working
     }
+}
+
+type Files = [(PathBuf, Vec<Entry>)];
+
+/// The context that is used: `--context`, or `LANEWAY_CONTEXT`.
+fn context(sources: &Sources<'_>, files: &Files) -> Result<Option<String>, Problem> {
+    let named = sources.context.map(str::to_owned).or_else(|| lookup(sources.variables, "LANEWAY_CONTEXT"));
+    let Some(name) = named else { return Ok(None) };
+    let mut known: Vec<_> =
+        files.iter().flat_map(|(_, entries)| entries).filter_map(|entry| entry.context.as_deref()).collect();
+    if known.contains(&name.as_str()) {
+        return Ok(Some(name));
+    }
+    known.sort_unstable();
+    known.dedup();
+    let known =
+        if known.is_empty() { "there are none".to_owned() } else { format!("one of: {}", known.join(", ")) };
+    let problem = format!("there is no context `{}` in a settings file; {known}", name.escape_debug());
+    Err(Problem::usage(problem))
+}
+
+/// True when the first file that says so says yes.
+fn is_production(context: &str, files: &Files) -> bool {
+    let mut entries = files.iter().flat_map(|(_, entries)| entries);
+    let said = entries.find(|entry| entry.setting.is_none() && entry.context.as_deref() == Some(context));
+    said.is_some_and(|entry| entry.text == "true")
 }
 
 fn read_files(sources: &Sources<'_>) -> Result<Vec<(PathBuf, Vec<Entry>)>, Problem> {
@@ -207,21 +270,31 @@ fn lookup(variables: &[(String, String)], name: &str) -> Option<String> {
 fn layered(
     setting: &'static Setting,
     sources: &Sources<'_>,
-    files: &[(PathBuf, Vec<Entry>)],
+    files: &Files,
+    context: Option<&str>,
 ) -> Option<Value> {
     let value = |text: String, origin| Some(Value { setting, text: Some(text), origin });
     if let Some((_, text)) = sources.flags.iter().find(|(given, _)| given.key == setting.key) {
         return value(text.clone(), Origin::Flag(setting.flag));
+    }
+    let in_files = |context: Option<&str>| {
+        files.iter().find_map(|(path, entries)| {
+            let is_meant = |entry: &&Entry| {
+                entry.setting.is_some_and(|of| of.key == setting.key) && entry.context.as_deref() == context
+            };
+            let entry = entries.iter().find(is_meant)?;
+            value(entry.text.clone(), Origin::File { path: path.clone(), line: entry.line })
+        })
+    };
+    if let Some(found) = context.and_then(|context| in_files(Some(context))) {
+        return Some(found);
     }
     for name in [Some(setting.variable()), setting.plain.map(str::to_owned)].into_iter().flatten() {
         if let Some(text) = lookup(sources.variables, &name) {
             return value(text, Origin::Variable(name));
         }
     }
-    files.iter().find_map(|(path, entries)| {
-        let entry = entries.iter().find(|entry| entry.setting.key == setting.key)?;
-        value(entry.text.clone(), Origin::File { path: path.clone(), line: entry.line })
-    })
+    in_files(None)
 }
 
 fn preset(setting: &'static Setting, profile: Option<&Value>) -> Option<Value> {
@@ -254,9 +327,11 @@ fn check(value: &Value) -> Result<(), Problem> {
 /// A variable that begins like one of ours but is none is a typing mistake, as in `LANEWAY_WORKER_CLAIM_BATCHSIZE`.
 fn refuse_unknown_variables(variables: &[(String, String)]) -> Result<(), Problem> {
     let known: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
-    let sections = ["LANEWAY_STORE_", "LANEWAY_WORKER_", "LANEWAY_SERVER_", "LANEWAY_LOG_"];
+    let sections = SETTINGS.iter().filter_map(|setting| setting.key.split_once('.'));
+    let sections: BTreeSet<_> =
+        sections.map(|(section, _)| format!("LANEWAY_{}_", section.to_ascii_uppercase())).collect();
     for (name, _) in variables {
-        if sections.iter().any(|section| name.starts_with(section)) && !known.contains(name) {
+        if sections.iter().any(|section| name.starts_with(section.as_str())) && !known.contains(name) {
             let meant = file::nearest(name, known.iter().map(String::as_str));
             let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
             return Err(Problem::usage(format!("the variable {name} is no setting{meant}")));
@@ -277,8 +352,13 @@ mod tests {
             flags.iter().map(|(key, text)| (find(key).unwrap(), (*text).to_owned())).collect();
         let variables: Vec<_> =
             variables.iter().map(|(name, text)| ((*name).into(), (*text).into())).collect();
-        let sources =
-            Sources { flags: &flags, config: None, working: directory.path(), variables: &variables };
+        let sources = Sources {
+            flags: &flags,
+            config: None,
+            context: None,
+            working: directory.path(),
+            variables: &variables,
+        };
         Settings::read(&sources)
             .map_err(|problem| problem.message.replace(&format!("{}/", directory.path().display()), ""))
     }

@@ -16,4 +16,3 @@ pub use flags::{Common, Flags, Given, Serving, Working};
 pub use layers::{Origin, Settings, Sources, Value};
 pub use reference::{reference_page, template};
 pub use table::{SETTINGS, find};
-pub use value::Form;

@@ -12,13 +12,14 @@ Made from the table of settings by `laneway config reference`; a test compares i
 Every setting has a key, a flag and a variable. The first of these layers that says anything decides:
 
 1. the flag, such as `--claim-batch-size 10`
-2. the variable with the full name, such as `LANEWAY_WORKER_CLAIM_BATCH_SIZE=10`
-3. the variable with the plain name, such as `CLAIM_BATCH_SIZE=10`
-4. the file that is named with `--config FILE`
-5. `laneway.toml` in the working directory or the nearest one above it
-6. `laneway/config.toml` in the user's configuration directory (`$XDG_CONFIG_HOME` or `~/.config`)
-7. the profile: a preset of `worker.count` and `worker.concurrency`
-8. the default
+2. the context that is named with `--context NAME` or `LANEWAY_CONTEXT`
+3. the variable with the full name, such as `LANEWAY_WORKER_CLAIM_BATCH_SIZE=10`
+4. the variable with the plain name, such as `CLAIM_BATCH_SIZE=10`
+5. the file that is named with `--config FILE`
+6. `laneway.toml` in the working directory or the nearest one above it
+7. `laneway/config.toml` in the user's configuration directory (`$XDG_CONFIG_HOME` or `~/.config`)
+8. the profile: a preset of `worker.count` and `worker.concurrency`
+9. the default
 
 `laneway config show --origin` shows every effective value and where it came from, `laneway config explain KEY` tells about
 one, `laneway config init` writes a file to begin with. Unknown keys and values that are not allowed are refused; the
@@ -33,7 +34,36 @@ read from there, and never shown.
 A worker serves the queue `default` unless it is told which: a task waits in a queue of its own for a worker that is meant for it. `worker.min_free_ratio`
 is 0, because a free slot is there to be used: with 0.1 a worker of 1,000 slots would keep 100 idle while work waits.
 
-Settings that are marked *live* are read again by `dev`, `serve` and workers when they get SIGHUP.
+Settings that are marked *live* are read again by `dev`, `serve` and workers when they get SIGHUP. What belongs to a queue or a lane (pauses, limits,
+retention, serial queues) is no setting of a process but kept in the store, with its author in the audit, and counts at once: `queues set`, `lanes set`.
+
+## Contexts
+
+A file may name stores, so that nobody has to write addresses or mistake one for another:
+
+```toml
+[context.prod]
+production = true
+store.url = \"file:/run/secrets/laneway\"
+
+[context.staging]
+store.url = \"postgres://staging/app\"
+```
+
+`laneway --context prod tasks ls` uses the first. Every setting may stand in a context. In one with `production = true` every change that operators make is asked
+about, also of a single task; `--yes` answers.
+
+## What is not a setting
+
+- How statements are sent (`store.statements`): every call is one unnamed statement, which works with and without a pooler.
+- A pool for looking (`store.ui_pool_size`): renewals have a connection of their own, so that looks cannot make a worker seem dead.
+- Leases and heartbeats (`worker.lease_ms`, `worker.heartbeat_ms`): all workers of a store must agree on them; a silent worker is dead after 30 s.
+- Batching of completions (`worker.flush_ms`, `worker.flush_max`): ends within a millisecond go together, and with the next claim.
+- Retention (`retention.*`): it belongs to the queue and not to the process that happens to clean up.
+- Traces (`otel.*`): the standard variables `OTEL_*` count, see [worker](worker.md).
+- Base path, label and colour (`server.base_path`, `server.label`, `server.color`): they are for pages, of which there are none yet.
+
+## All settings
 
 ";
 

@@ -126,6 +126,14 @@ pub static SETTINGS: &[Setting] = &[
     )
     .default("default"),
     Setting::new(
+        "worker.kinds",
+        Working,
+        "kinds",
+        Form::Kinds,
+        "of the built-in kinds only these; a worker takes what it has handlers for",
+    )
+    .default("*"),
+    Setting::new(
         "worker.max_concurrent_tasks",
         Working,
         "max-concurrent-tasks",
@@ -180,8 +188,8 @@ pub static SETTINGS: &[Setting] = &[
         "worker.wake",
         Working,
         "wake",
-        Form::Choice(&["auto", "poll"]),
-        "PostgreSQL: whether workers listen for hints, or only poll",
+        Form::Choice(&["auto", "notify", "poll"]),
+        "PostgreSQL: whether workers listen for hints (auto and notify), or only poll",
     )
     .default("auto"),
     Setting::new(
@@ -247,6 +255,36 @@ pub static SETTINGS: &[Setting] = &[
     )
     .plain("PORT")
     .default("127.0.0.1:7420"),
+    Setting::new(
+        "server.public_url",
+        Serving,
+        "public-url",
+        Form::Url,
+        "the address that a proxy serves it under; on loopback it is then answered by that name, too",
+    ),
+    Setting::new(
+        "server.read_only",
+        Serving,
+        "read-only",
+        Form::Choice(&["false", "true"]),
+        "refuse every request that would change something",
+    )
+    .default("false"),
+    Setting::new(
+        "auth.mode",
+        Serving,
+        "auth-mode",
+        Form::Choice(&["auto", "tokens"]),
+        "auto asks for tokens everywhere but on loopback, tokens asks for them there, too",
+    )
+    .default("auto"),
+    Setting::new(
+        "metrics.listen",
+        Working,
+        "metrics-listen",
+        Form::Address,
+        "a port of their own for /metrics, /livez and /readyz; a worker without a server has none otherwise",
+    ),
     Setting::new(
         "log.level",
         Common,

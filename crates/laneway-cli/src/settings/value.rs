@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use laneway_core::{QueueName, validate};
+use laneway_core::{Kind, QueueName, validate};
 
 /// The form of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,10 @@ pub enum Form {
     Address,
     /// Queues with optional weights.
     Queues,
+    /// Names of kinds, or `*`.
+    Kinds,
+    /// An address of the web.
+    Url,
     /// A level or filter of the log.
     Log,
 }
@@ -36,6 +40,8 @@ impl Form {
             Self::Choice(choices) => format!("one of: {}", choices.join(", ")),
             Self::Address => "HOST:PORT, or a PORT of 127.0.0.1".into(),
             Self::Queues => "names of queues, each with =WEIGHT from 1 to 1000 if it has one".into(),
+            Self::Kinds => "names of kinds with commas, or * for all".into(),
+            Self::Url => "http://HOST or https://HOST, with a path if it has one".into(),
             Self::Log => "error, warn, info, debug, trace, or a filter such as laneway=debug".into(),
         }
     }
@@ -50,6 +56,8 @@ impl Form {
             Self::Choice(_) => "CHOICE",
             Self::Address => "ADDRESS",
             Self::Queues => "QUEUES",
+            Self::Kinds => "KINDS",
+            Self::Url => "URL",
             Self::Log => "LEVEL",
         }
     }
@@ -64,6 +72,8 @@ impl Form {
             Self::Choice(choices) => choices.contains(&text),
             Self::Address => address(text).is_some(),
             Self::Queues => queues(text).is_some(),
+            Self::Kinds => text == "*" || text.split(',').all(|kind| Kind::new(kind.trim()).is_ok()),
+            Self::Url => host(text).is_some(),
             Self::Log => text.parse::<tracing_subscriber::EnvFilter>().is_ok(),
         }
     }
@@ -75,6 +85,18 @@ pub fn address(text: &str) -> Option<SocketAddr> {
         Ok(port) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
         Err(_) => text.replace("localhost:", "127.0.0.1:").parse().ok(),
     }
+}
+
+/// The host of an address of the web.
+pub fn host(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let name = match authority.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => authority,
+    };
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._[]:".contains(c);
+    (!name.is_empty() && name.chars().all(fits)).then_some(name)
 }
 
 /// Queues and their weights.

@@ -14,6 +14,49 @@ const CASES: &[Case] = &[
         "error: kind `a\\u{1b}b` contains the control character U+001B; remove it [invalid_name]",
     ),
     (
+        "laneway tasks edit 1",
+        2,
+        "error: the following required arguments were not provided:\n  --payload <JSON>\n…",
+    ),
+    ("laneway tasks edit x --priority 1", 2, "error: id `x` … [invalid_id]"),
+    ("laneway tasks edit 1 --payload nonsense", 2, "error: payload is not valid JSON: … [invalid_json]"),
+    (
+        "laneway tasks cancel --where kind:a --pace 0 --yes",
+        2,
+        "error: pace is 0; allowed is 1 to 100000 [out_of_range]",
+    ),
+    (
+        "laneway worker run --kinds ' '",
+        2,
+        "error: worker.kinds is ` ` (from flag --kinds); allowed is names of kinds with commas, or * for all",
+    ),
+    ("laneway worker run --kinds other", 2, "error: the worker cannot be built: it has no handler; …"),
+    (
+        "laneway serve --public-url example.org",
+        2,
+        "error: server.public_url is `example.org` (from flag --public-url); allowed is http://HOST …",
+    ),
+    (
+        "laneway serve --auth-mode none",
+        2,
+        "error: auth.mode is `none` (from flag --auth-mode); allowed is one of: auto, tokens",
+    ),
+    (
+        "laneway serve --auth-mode tokens --listen 0",
+        2,
+        "error: 127.0.0.1:0 asks for tokens and the store has no token, …",
+    ),
+    (
+        "LANEWAY_AUTH_MOOD=x laneway config show",
+        2,
+        "error: the variable LANEWAY_AUTH_MOOD is no setting; did you mean LANEWAY_AUTH_MODE?",
+    ),
+    (
+        "printf '[context.a]\\nproduction = 1\\n' > c.toml; laneway --config c.toml config show",
+        2,
+        "error: c.toml:2: production of context `a` is not valid; allowed is true or false",
+    ),
+    (
         "laneway enqueue a --queue ' q'",
         2,
         "error: queue ` q` begins or ends with a space; remove it [invalid_name]",
@@ -273,6 +316,13 @@ const LOOKING: &[Case] = &[
         2,
         "error: priority is 5000; allowed is -1000 to 1000 [out_of_range]",
     ),
+    ("laneway queues drain ''", 2, "error: queue is empty; … [invalid_name]"),
+    ("laneway queues drain q --within soon", 2, "error: within `soon` is no time span; … [out_of_range]"),
+    (
+        "laneway queues set q --retention soon",
+        2,
+        "error: retention `soon` is none; days such as 7d, none, or default",
+    ),
     ("laneway queues show nowhere", 3, "error: there is no queue `nowhere`"),
     ("laneway queues set q", 2, "error: there is nothing to set; …"),
     (
@@ -379,7 +429,7 @@ async fn a_database_without_tables_is_told_what_to_do() {
 
     session.out("laneway store migrate");
     assert_matches(
-        "store    postgres\naddress  …\ntables   up to date\ntasks    0\n…",
+        "store     postgres\naddress   …\ndatabase  PostgreSQL …\ntables    version …\ntasks     0\n…",
         &session.out("laneway store status"),
     );
     assert!(session.out("laneway store migrate --print").contains("create table task"));

@@ -6,6 +6,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use laneway_core::BulkState;
+
 use crate::support::{Session, program};
 
 /// How long something may take that must happen: a busy machine is slow, and a dead worker is missed after 30 s.
@@ -328,4 +330,73 @@ fn a_daemon_sends_its_traces_to_the_collector_that_the_environment_names() {
         ["attempt", "traced.kind", "service.name", "laneway"].iter().all(|word| all.contains(word)),
         "{all}"
     );
+}
+
+/// What a server has begun and another one ends, although the first was killed in the middle of it.
+#[tokio::test]
+async fn a_bulk_whose_server_is_killed_is_finished_by_another() {
+    let session = Session::on_postgres().await;
+    let mut first = Daemon::start(&session, "serve --listen 0");
+    let address = first.address();
+    session.run_with_input("laneway enqueue echo --many -", &"1\n".repeat(150));
+    let started = post(&address, "/api/v1/bulk", r#"{"action": "cancel", "q": "kind:echo", "pace": 50}"#);
+    assert!(started.starts_with("HTTP/1.1 202"), "{started}");
+    let store = session.store().await;
+    let bulk = store.bulks(Default::default()).await.unwrap().remove(0).id;
+    let now = async || store.bulk(bulk).await.unwrap().unwrap();
+    until("a step is taken", async || now().await.done >= 50).await;
+
+    first.signal("-KILL");
+    first.child.wait().unwrap();
+    let left = now().await;
+    assert!(left.state == BulkState::Running && left.done < 150, "{left:?}");
+    let second = Daemon::start(&session, "serve --listen 0");
+
+    until("the bulk is finished", async || now().await.state == BulkState::Finished).await;
+    assert_eq!((now().await.matched, now().await.done), (150, 150), "each task once");
+    assert!(second.stop().success());
+}
+
+#[test]
+fn a_worker_shows_its_metrics_and_ends_when_it_is_told_to() {
+    let session = Session::new();
+    session.out("laneway enqueue echo");
+    let mut worker = Daemon::start(&session, "worker run --metrics-listen 0 --profile staging --kinds echo");
+    let line = worker.until("serving metrics");
+    let address =
+        line.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
+    session.out("laneway tasks wait 1");
+
+    let metrics = get(&address, "/metrics");
+    assert!(metrics.contains("worker_slots 60") && metrics.contains(r#"profile="staging"} 1"#), "{metrics}");
+    assert!(get(&address, "/livez").starts_with("HTTP/1.1 200"));
+    assert!(get(&address, "/api/v1/tasks").starts_with("HTTP/1.1 404"), "only probes are there");
+    let id = session.out("laneway worker ls -o id");
+    assert!(session.out(&format!("laneway worker show {}", id.trim())).contains("echo"));
+    let told = session.out(&format!("laneway worker stop {}", id.trim()));
+
+    assert_eq!(told, format!("worker {} ends when what it runs has finished\n", id.trim()));
+    worker.until("an operator has told the worker to stop");
+    assert!(worker.child.wait().unwrap().success());
+    assert_eq!(session.out("laneway worker ls -o id"), "");
+}
+
+#[test]
+fn a_server_tells_its_settings_and_may_be_read_only() {
+    let mut session = Session::new();
+    session.out("laneway enqueue echo");
+    session.set("LANEWAY_SERVER_READ_ONLY", "true");
+    let mut server =
+        Daemon::start(&session, "serve --listen 0 --public-url https://tasks.example.org/laneway");
+    let address = server.address();
+
+    let settings = get(&address, "/api/v1/settings");
+    let read_only =
+        r#"{"key":"server.read_only","value":"true","from":"env LANEWAY_SERVER_READ_ONLY","live":false}"#;
+    assert!(settings.contains(read_only), "{settings}");
+    assert!(post(&address, "/api/v1/tasks/1/cancel", "").starts_with("HTTP/1.1 403"));
+    let proxied = "GET /api/v1/tasks/1 HTTP/1.1\r\nHost: tasks.example.org\r\nConnection: close\r\n\r\n";
+    assert!(ask(&address, proxied).starts_with("HTTP/1.1 200"));
+    assert!(ask(&address, &proxied.replace("tasks.", "evil.")).starts_with("HTTP/1.1 403"));
+    assert!(server.stop().success());
 }

@@ -2,7 +2,8 @@
 //!
 //! A line that begins with `$ ` is run by a shell; the lines below it are what it prints, with `…` for anything. Nothing below it means
 //! that anything may be printed. `cargo run --release --` stands for the program. SQL blocks go through psql, each page to a database of its
-//! own. Rust blocks are run by the library's tests.
+//! own. Rust blocks are run by the library's tests, `sh` blocks where the program that they start is built: the test at the end knows
+//! them all.
 
 use std::path::{Path, PathBuf};
 
@@ -107,4 +108,54 @@ async fn every_sql_block_runs_and_says_what_it_shows() {
         run += blocks.len();
     }
     assert!(run >= 4, "only {run} blocks were found");
+}
+
+/// Every `sh` block, and who runs it. `./scripts/test` is what runs this test, so it is only read by a shell.
+#[test]
+fn every_shell_block_is_run_by_some_test() {
+    let pages = pages();
+    let pages: Vec<_> =
+        pages.iter().map(|page| page.strip_prefix(root()).expect("in our repository")).collect();
+    let names: Vec<_> = pages.iter().map(|page| page.to_str().expect("text")).collect();
+    let commands = laneway_testkit::pages::shell_commands(&names);
+
+    let known = [
+        // the page about HTTP, by the server's tests
+        "curl -s",
+        "-d ",
+        // benchmarks, by the tests of their packages
+        "cargo run --release -p laneway-testkit --bin store-bench",
+        "cargo run --release -p laneway --example throughput",
+        "cargo run --release -p laneway-server --example http_bench",
+        // below
+        "./scripts/test",
+        "laneway worker exec report.build -- ./build-report.sh",
+    ];
+    let unknown: Vec<_> =
+        commands.iter().filter(|line| !known.iter().any(|known| line.starts_with(known))).collect();
+    assert!(unknown.is_empty(), "no test runs {unknown:?}");
+    assert!(commands.len() >= 15, "{commands:?}");
+    let checked =
+        Session::new().run(&format!("bash -n {0} && test -x {0}", root().join("scripts/test").display()));
+    assert_eq!(checked.code, 0, "{}", checked.err);
+}
+
+/// The recipe for a program that runs tasks, as it stands there.
+#[test]
+fn the_recipe_for_a_program_builds_its_report() {
+    let commands = laneway_testkit::pages::shell_commands(&["docs/recipes.md"]);
+    let [command] = &commands[..] else { panic!("one command is expected: {commands:?}") };
+    let session = Session::new();
+    session.write("build-report.sh", "#!/bin/sh\nprintf '{\"built\": %s}' \"$(cat)\"\n");
+    session.out("chmod +x build-report.sh && laneway enqueue report.build '[7]'");
+
+    let mut worker = session.start(&format!("exec {command}"));
+    let ran = session.run("laneway tasks wait 1 -o json");
+    let stopped = session.run(&format!("kill {}", worker.id()));
+    let status = worker.wait().expect("it was started");
+
+    assert_eq!((ran.code, stopped.code), (0, 0), "{}{}", ran.out, ran.err);
+    let shown = session.out("laneway tasks show 1 -o json");
+    assert!(shown.contains("\"built\""), "{shown}");
+    assert!(status.success(), "a worker ends well when it is told to stop");
 }

@@ -29,6 +29,7 @@ fn every_command_has_help() {
         "worker ls",
         "worker show",
         "worker drain",
+        "worker stop",
         "enqueue",
         "tasks",
         "tasks ls",
@@ -41,12 +42,14 @@ fn every_command_has_help() {
         "tasks delete",
         "tasks snooze",
         "tasks priority",
+        "tasks edit",
         "queues",
         "queues ls",
         "queues show",
         "queues pause",
         "queues resume",
         "queues set",
+        "queues drain",
         "lanes",
         "lanes ls",
         "lanes show",
@@ -71,6 +74,7 @@ fn every_command_has_help() {
         "store migrate",
         "store status",
         "store prune",
+        "store snapshot",
         "config",
         "config show",
         "config init",
@@ -82,6 +86,7 @@ fn every_command_has_help() {
         "token ls",
         "token revoke",
         "completions",
+        "man",
         "version",
     ] {
         all += &format!("$ laneway {command} -h\n{}\n", session.out(&format!("laneway {command} -h")));
@@ -105,4 +110,16 @@ fn completions_are_made_for_shells() {
         assert!(session.out(&format!("laneway completions {shell}")).contains("enqueue"));
     }
     assert!(session.out("laneway version").starts_with("laneway 0."));
+}
+
+#[test]
+fn the_manual_has_a_page_per_command() {
+    let session = Session::new();
+
+    assert!(session.out("laneway man").contains(".TH laneway 1"));
+    session.out("laneway man --to pages");
+
+    for page in ["laneway.1", "laneway-tasks-retry.1", "laneway-store-snapshot.1"] {
+        assert!(session.read(&format!("pages/{page}")).contains(".SH SYNOPSIS"), "{page}");
+    }
 }

@@ -79,7 +79,7 @@ fn the_store_tells_how_it_is_and_is_cleaned_up() {
     session.out("laneway enqueue echo");
 
     assert_matches(
-        "store    sqlite\naddress  .laneway/laneway.db (SQLite)\ntables   up to date\ntasks    1\nqueues   1\nworkers  0",
+        "store     sqlite\naddress   .laneway/laneway.db (SQLite)\ndatabase  SQLite …\ntables    version …\ntasks     1\nqueues    1\nworkers   0",
         &session.out("laneway store status"),
     );
     session.out("laneway store prune");
@@ -103,6 +103,126 @@ fn a_token_is_shown_once() {
     );
     assert_eq!(session.out("laneway token revoke 1"), "token 1 is refused within seconds\n");
     assert_eq!(session.out("laneway token ls -o id"), "");
+}
+
+fn a_task_is_edited_and_a_queue_drained(session: &Session) {
+    session.out("laneway enqueue echo '[1]' --queue calm && laneway enqueue echo --queue calm");
+
+    assert_eq!(
+        session.out("laneway tasks edit 2 --payload '{\"n\": 2}' --priority -3"),
+        "task 2 is changed\n"
+    );
+    assert_eq!(session.run("laneway tasks edit 2 --priority -3").code, 3);
+    let from_input = session.run_with_input("laneway tasks edit 1 --payload -", "[7]");
+    assert_eq!(from_input.out, "task 1 is changed\n");
+    assert_matches("…\npriority  -3\n…", &session.out("laneway tasks show 2"));
+    let missing = session.run("laneway tasks edit 99 --priority 1");
+    assert_eq!(missing.code, 3);
+    assert_matches("error: task 99 does not exist, or its history was removed [not_found]", &missing.err);
+
+    assert_eq!(session.out("laneway queues drain calm"), "queue calm is paused, and nothing of it runs\n");
+    session.out("laneway queues set calm --retention 3d");
+    assert_matches(
+        "…\nkeeps completed  3 days\nkeeps failed     3 days\nkeeps cancelled  3 days\n…",
+        &session.out("laneway queues show calm"),
+    );
+}
+
+#[test]
+fn a_task_is_edited_and_a_queue_drained_on_sqlite() {
+    a_task_is_edited_and_a_queue_drained(&Session::new());
+}
+
+#[tokio::test]
+async fn a_task_is_edited_and_a_queue_drained_on_postgresql() {
+    let session = Session::on_postgres().await;
+    session.out("laneway store migrate --to 9");
+    a_task_is_edited_and_a_queue_drained(&session);
+    let refused = session.run("laneway store snapshot copy.db");
+    assert_eq!(refused.code, 2);
+    assert_eq!(
+        refused.err,
+        "error: a snapshot is for SQLite; copy a PostgreSQL store with `pg_dump --schema=laneway`\n"
+    );
+}
+
+#[test]
+fn a_snapshot_is_a_store_of_its_own() {
+    let session = Session::new();
+    session.out("laneway enqueue echo '\"kept\"'");
+
+    assert_eq!(session.out("laneway store snapshot copy.db"), "wrote copy.db\n");
+    session.out("laneway tasks delete 1");
+
+    assert_eq!(session.out("laneway tasks ls -o id --store sqlite:copy.db"), "1\n");
+    let again = session.run("laneway store snapshot copy.db");
+    assert_eq!((again.code, again.err.as_str()), (2, "error: copy.db is there already; name a new file\n"));
+}
+
+#[test]
+fn tables_of_another_version_are_not_promised() {
+    let session = Session::new();
+    let refused = session.run("laneway store migrate --to 3");
+
+    assert_eq!(refused.code, 6);
+    assert_matches("error: this program makes tables of version 9, not 3; … [unsupported]", &refused.err);
+    assert!(!session.path().join(".laneway").exists());
+}
+
+#[test]
+fn checking_alone_stores_nothing() {
+    let session = Session::new();
+    session.write("two.ndjson", "1\n2\n");
+
+    assert_eq!(
+        session.out("laneway enqueue echo --dry-run --queue q"),
+        "would enqueue echo into queue=q; nothing was stored\n"
+    );
+    assert_eq!(
+        session.out("laneway enqueue echo --many two.ndjson --dry-run"),
+        "would enqueue 2 tasks; nothing was stored\n"
+    );
+    assert_eq!(session.run("echo nonsense | laneway enqueue echo --many - --dry-run").code, 2);
+    assert_eq!(session.run("laneway enqueue echo --dry-run --priority 5000").code, 2);
+    assert!(!session.path().join(".laneway").exists());
+}
+
+#[test]
+fn production_asks_even_about_a_single_task() {
+    let mut session = Session::new();
+    let file = "[context.prod]\nproduction = true\nstore.url = \"sqlite:prod.db\"\n\n[context.lab.store]\nurl = \"sqlite:lab.db\"\n";
+    session.write("laneway.toml", file);
+    session.set("DATABASE_URL", "sqlite:elsewhere.db");
+    session.out("laneway --context prod enqueue echo && laneway enqueue echo --context lab");
+
+    let refused = session.run("laneway --context prod tasks cancel 1");
+
+    assert_eq!(refused.code, 2);
+    assert_matches(
+        "error: change this in `prod`, which is production? There is nobody to ask; say --yes to do it",
+        &refused.err,
+    );
+    for line in
+        ["queues pause default", "schedules rm s", "worker stop w-1234", "store prune", "token revoke 1"]
+    {
+        assert_matches(
+            "error: change this in `prod`, …",
+            &session.run(&format!("laneway {line} --context prod")).err,
+        );
+    }
+    assert_eq!(session.out("laneway tasks ls --context prod -o id"), "1\n", "looking is not asked about");
+    session.out("laneway tasks cancel 1 --context prod --yes");
+    session.out("laneway tasks cancel 1 --context lab");
+    assert!(session.path().join("prod.db").exists() && session.path().join("lab.db").exists());
+    assert!(!session.path().join("elsewhere.db").exists(), "a context is above the environment");
+    let unknown = session.run("laneway --context pord tasks ls");
+    assert_eq!(unknown.code, 2);
+    assert_matches("error: there is no context `pord` in a settings file; one of: lab, prod", &unknown.err);
+    session.set("LANEWAY_CONTEXT", "lab");
+    assert_matches(
+        "store.url … sqlite:lab.db …/laneway.toml:6",
+        &session.out("laneway config show --origin | grep store.url"),
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Every call has a connection of its own, made to an address that was judged before ([`target`]). Redirects are followed
 //! here and not by a library, because each of them leads to another address that has to be judged.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,13 +32,16 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 pub struct HttpOptions {
     /// Which addresses may be called. Public ones.
     pub reach: Reach,
+    /// One address that may be called in any case, such as a gateway of your own. What it redirects to is judged like
+    /// everything else.
+    pub also: Option<SocketAddr>,
     /// Bytes of an answer that are kept. 64 KiB.
     pub response_bytes_max: usize,
 }
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        Self { reach: Reach::default(), response_bytes_max: 64 * 1024 }
+        Self { reach: Reach::default(), also: None, response_bytes_max: 64 * 1024 }
     }
 }
 
@@ -103,7 +107,7 @@ impl Caller {
     }
 
     async fn send(&self, call: &Call) -> Result<Answer, Failure> {
-        let addresses = target::resolve(&call.url, self.options.reach).await?;
+        let addresses = target::resolve(&call.url, self.options.reach, self.options.also).await?;
         let host = call.url.host_str().unwrap_or_default();
         let failed = |error| Failure::retry(format!("`{host}` could not be reached: {error}"));
         let stream = TcpStream::connect(&addresses[..]).await.map_err(failed)?;

@@ -18,8 +18,12 @@ pub enum Reach {
     Any,
 }
 
-/// The addresses behind a URL that may be called. Refusals are for good, failed look-ups are not.
-pub(crate) async fn resolve(url: &Url, reach: Reach) -> Result<Vec<SocketAddr>, Failure> {
+/// The addresses behind a URL that may be called, `also` in any case. Refusals are for good, failed look-ups are not.
+pub(crate) async fn resolve(
+    url: &Url,
+    reach: Reach,
+    also: Option<SocketAddr>,
+) -> Result<Vec<SocketAddr>, Failure> {
     let port = url.port_or_known_default().unwrap_or(80);
     let found: Vec<SocketAddr> = match url.host() {
         Some(Host::Ipv4(address)) => vec![(address, port).into()],
@@ -30,8 +34,8 @@ pub(crate) async fn resolve(url: &Url, reach: Reach) -> Result<Vec<SocketAddr>, 
         }
         None => return Err(Failure::discard(format!("`{url}` has no host"))),
     };
-    let allowed: Vec<_> =
-        found.iter().copied().filter(|address| reach == Reach::Any || is_public(address.ip())).collect();
+    let may = |address: &SocketAddr| reach == Reach::Any || is_public(address.ip()) || also == Some(*address);
+    let allowed: Vec<_> = found.iter().copied().filter(may).collect();
     match (allowed.is_empty(), found.first()) {
         (true, Some(address)) => Err(Failure::discard(format!(
             "`{}` is at {}, which is not a public address; allow private targets to call it",

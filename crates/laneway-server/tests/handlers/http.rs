@@ -100,6 +100,23 @@ async fn private_targets_are_refused_unless_they_are_allowed() {
 }
 
 #[tokio::test]
+async fn a_redirect_to_a_private_address_ends_the_task_and_reaches_nobody() {
+    let (first, url) = Server::start().await;
+    let (second, other) = Server::start().await;
+    let also = url.strip_prefix("http://").unwrap().parse().ok();
+    let options = HttpOptions { also, ..HttpOptions::default() };
+
+    let task = run(request(json!({"url": format!("{url}/to/{other}/here")})), |worker| {
+        HttpRequests::new(options).unwrap().add_to(worker)
+    })
+    .await;
+
+    assert_eq!((task.state, task.attempt), (TaskState::Failed, 1));
+    assert!(task.error.as_ref().unwrap().contains("not a public address"), "{:?}", task.error);
+    assert_eq!((first.seen().len(), second.seen().len()), (1, 0));
+}
+
+#[tokio::test]
 async fn redirects_are_followed_without_secrets_for_other_hosts_and_not_for_ever() {
     let (first, url) = Server::start().await;
     let (second, other) = Server::start().await;

@@ -112,7 +112,7 @@ pub async fn store() -> StoreHandle {
 
 /// Calls go anywhere, as a test needs it.
 pub fn anywhere() -> HttpOptions {
-    HttpOptions { reach: Reach::Any, response_bytes_max: 10_000 }
+    HttpOptions { reach: Reach::Any, response_bytes_max: 10_000, ..HttpOptions::default() }
 }
 
 /// Enqueues one task, runs what is there, and returns what became of it.

@@ -141,3 +141,12 @@ async fn every_answer_names_its_request() {
         assert_eq!(named(unfit).await.len(), 32, "{unfit:?} is replaced");
     }
 }
+
+#[test]
+fn the_benchmark_of_the_server_runs_as_the_page_says() {
+    let command = "cargo run --release -p laneway-server --example http_bench";
+    let program = laneway_testkit::pages::example("laneway-server", "http_bench");
+    let tiny = ["--seconds", "1", "--clients", "2", "--store", "sqlite"];
+
+    assert_eq!(laneway_testkit::pages::run_benchmarks(command, &program, &tiny), 1);
+}

@@ -204,3 +204,12 @@ fn every_rust_block_of_the_pages_is_run_here() {
     }
     assert!(compared >= 10, "only {compared} blocks were found");
 }
+
+#[test]
+fn the_benchmark_of_the_worker_runs_as_the_pages_say() {
+    let command = "cargo run --release -p laneway --example throughput";
+    let program = laneway_testkit::pages::example("laneway", "throughput");
+    let tiny = ["--tasks", "200", "--only", "drain", "--store", "sqlite"];
+
+    assert_eq!(laneway_testkit::pages::run_benchmarks(command, &program, &tiny), 2);
+}

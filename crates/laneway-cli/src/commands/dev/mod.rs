@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::serve::bind;
+use super::serve::{bind, probes};
 use crate::context::Context;
 use crate::daemon::{self, Parts};
 use crate::open::{Address, Opened, Purpose, open};
@@ -36,9 +36,10 @@ impl Dev {
         }
         let opened = open(&settings, Purpose::Serving).await?;
         let worker = daemon::build(builtin::all(daemon::builder(&opened.handle, &settings)?, &settings)?)?;
-        let server = bind(opened.store.clone(), settings.listen(), Some(worker.metrics())).await?;
+        let server = bind(opened.store.clone(), &settings, Some(worker.metrics())).await?;
+        let probes = probes(&opened.store, &settings, Some(worker.metrics())).await?;
         context.out.data(&banner(&opened, &server.address().to_string(), &context.settings))?;
-        let parts = Parts { worker: Some(worker), server: Some(server), ..Parts::default() };
+        let parts = Parts { worker: Some(worker), server: Some(server), probes, ..Parts::default() };
         let narrator =
             tokio::spawn(narrate::narrate(opened.store, context.out.clone(), parts.closing.clone()));
         daemon::run(Parts { narrator: Some(narrator), ..parts }, context, &logs).await

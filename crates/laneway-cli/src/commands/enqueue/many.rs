@@ -15,6 +15,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::Checked;
 use super::lines::{Chunk, Lines};
 use crate::context::Context;
 use crate::output::{Format, text};
@@ -133,13 +134,23 @@ fn open(file: &Path) -> Result<(Box<dyn BufRead + Send>, String), Problem> {
     Ok((Box::new(BufReader::with_capacity(1024 * 1024, opened)), name))
 }
 
-/// Reads the whole file, and refuses it if one of its lines is not acceptable.
-async fn check(file: &Path, template: Option<NewTask>) -> Result<(), Problem> {
+/// `--dry-run`: says how many lines would be stored.
+pub async fn check_only(file: &Path, template: Option<NewTask>, context: &Context) -> Outcome {
+    let checked = check(file, template).await?;
+    let sentence = format!("would enqueue {}; nothing was stored", text::tasks(checked));
+    context.out.answer(&Checked { checked }, "", &sentence)?;
+    Ok(Exit::Done)
+}
+
+/// Reads the whole file, and refuses it if one of its lines is not acceptable. Returns how many tasks it has.
+async fn check(file: &Path, template: Option<NewTask>) -> Result<u64, Problem> {
     let (reader, name) = open(file)?;
     let check = move || {
-        let mut lines = Lines::new(reader, name, template);
-        while lines.chunk()?.is_some() {}
-        Ok(())
+        let (mut lines, mut tasks) = (Lines::new(reader, name, template), 0);
+        while let Some(chunk) = lines.chunk()? {
+            tasks += chunk.tasks.len() as u64;
+        }
+        Ok(tasks)
     };
     let checked = tokio::task::spawn_blocking(check).await.expect("reading lines does not panic");
     checked.map_err(|problem: Problem| Problem {

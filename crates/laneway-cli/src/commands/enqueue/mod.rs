@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
-use laneway_core::{Effect, Enqueued, Json, Kind, NewTask, When};
+use laneway_core::{Effect, Enqueued, Json, Kind, Limits, NewTask, When};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -27,6 +27,9 @@ pub struct Enqueue {
     /// Store a task per line of this file, - for standard input: payloads if a KIND is named, whole tasks otherwise
     #[arg(long, value_name = "FILE")]
     pub many: Option<PathBuf>,
+    /// Only check, and store nothing
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub task: TaskFlags,
 }
@@ -41,6 +44,7 @@ struct Answer {
 impl Enqueue {
     pub async fn run(&self, context: &Context) -> Outcome {
         match &self.many {
+            Some(file) if self.dry_run => many::check_only(file, self.template()?, context).await,
             Some(file) => many::run(file, self.template()?, context).await,
             None => self.one(context).await,
         }
@@ -58,20 +62,38 @@ impl Enqueue {
 
     async fn one(&self, context: &Context) -> Outcome {
         let template = self.template()?.expect("a kind is required");
-        let task = NewTask { payload: self.payload()?, ..template };
+        let payload = self.payload.as_deref().map_or_else(|| Ok(Json::default()), read_payload)?;
+        let task = NewTask { payload, ..template };
+        if self.dry_run {
+            // What depends on other tasks, such as a key that is held, is not looked at, so no store is needed.
+            task.check(&Limits::default())?;
+            let sentence =
+                format!("would enqueue {} into queue={}; nothing was stored", task.kind, task.queue);
+            context.out.answer(&Checked { checked: 1 }, "", &sentence)?;
+            return Ok(Exit::Done);
+        }
         let opened = context.store_to_fill().await?;
         let enqueued = opened.store.enqueue(task.clone()).await?;
         let answer = Answer { id: enqueued.id.0, effect: enqueued.effect };
         context.out.answer(&answer, &enqueued.id.to_string(), &sentence(enqueued, &task))?;
         Ok(Exit::Done)
     }
+}
 
-    fn payload(&self) -> Result<Json, Problem> {
-        match self.payload.as_deref() {
-            None => Ok(Json::default()),
-            Some("-") => Ok(Json::parse(standard_input()?)?),
-            Some(text) => Ok(Json::parse(text)?),
-        }
+/// Tasks that would be accepted.
+#[derive(Serialize)]
+struct Checked {
+    checked: u64,
+}
+
+/// A payload as it was written, or from standard input.
+///
+/// # Errors
+/// What is not acceptable as one.
+pub fn read_payload(text: &str) -> Result<Json, Problem> {
+    match text {
+        "-" => Ok(Json::parse(standard_input()?)?),
+        text => Ok(Json::parse(text)?),
     }
 }
 

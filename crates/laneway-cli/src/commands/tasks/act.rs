@@ -28,12 +28,12 @@ pub struct Which {
     /// Really all, where the query is empty
     #[arg(long, conflicts_with = "ids")]
     pub all: bool,
-    /// Do not ask
-    #[arg(short, long)]
-    pub yes: bool,
     /// Only count
     #[arg(long, conflicts_with = "ids")]
     pub dry_run: bool,
+    /// With a query, at most so many tasks a second
+    #[arg(long, value_name = "N", conflicts_with = "ids")]
+    pub pace: Option<u32>,
 }
 
 macro_rules! action {
@@ -129,6 +129,11 @@ const COLUMNS: &[Column<Row>] =
     &[right(column("ID", |row: &Row, _| row.id.to_string())), column("ANSWER", |row, _| row.answer.clone())];
 
 impl Which {
+    /// True when the tasks are named.
+    pub fn names_tasks(&self) -> bool {
+        !self.ids.is_empty()
+    }
+
     async fn act(&self, action: Action, context: &Context) -> Outcome {
         action.check()?;
         if !self.ids.is_empty() {
@@ -161,9 +166,11 @@ impl Which {
     }
 
     async fn by_query(&self, action: Action, filter: Filter, context: &Context) -> Outcome {
+        let new = NewBulk { pace: self.pace, ..NewBulk::new(action, filter) };
+        new.check()?;
         let opened = context.store().await?;
-        let new = NewBulk::new(action, filter);
-        let counted = opened.store.start_bulk(&context.actor, new.clone().dry_run()).await?;
+        let counted =
+            opened.store.start_bulk(&context.actor, NewBulk { pace: None, ..new.clone() }.dry_run()).await?;
         let counted = carry_out(&*opened.store, counted.id, &ProgressBar::hidden()).await?;
         if counted.matched == 0 {
             return Err(Problem::nothing("no task matches"));
@@ -175,7 +182,7 @@ impl Which {
             return Ok(Exit::Done);
         }
         context.out.note(&format!("{} {tasks}", verb(action)));
-        confirm(&format!("{} {tasks}?", verb(action)), self.yes)?;
+        confirm(&format!("{} {tasks}?", verb(action)), context.yes)?;
         let bulk = opened.store.start_bulk(&context.actor, new).await?;
         let bulk = carry_out(&*opened.store, bulk.id, &progress(context, counted.matched)).await?;
         tell(&bulk, context)
@@ -192,6 +199,7 @@ pub async fn carry_out(store: &dyn Store, id: BulkId, progress: &ProgressBar) ->
             progress.finish_and_clear();
             return Ok(bulk);
         }
+        tokio::time::sleep(bulk.pause()).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! `laneway tasks`: look at tasks, and act on them.
 
 mod act;
+mod edit;
 mod ls;
 mod show;
 mod tree;
@@ -36,12 +37,27 @@ pub enum Tasks {
     Snooze(act::Snooze),
     /// Give tasks that wait another priority
     Priority(act::Priority),
+    /// Change the payload or the priority of a task that waits
+    Edit(edit::EditTask),
 }
 
 impl Tasks {
     /// True when it only looks.
     pub fn is_look(&self) -> bool {
         matches!(self, Self::Ls(_) | Self::Show(_) | Self::Why(_) | Self::Tree(_))
+    }
+
+    /// True when it acts on tasks that are named. By query it asks by itself.
+    pub fn acts_on_ids(&self) -> bool {
+        match self {
+            Self::Retry(command) => command.which.names_tasks(),
+            Self::Cancel(command) => command.which.names_tasks(),
+            Self::Delete(command) => command.which.names_tasks(),
+            Self::Snooze(command) => command.which.names_tasks(),
+            Self::Priority(command) => command.which.names_tasks(),
+            Self::Edit(_) => true,
+            _ => false,
+        }
     }
 
     pub async fn run(&self, context: &Context) -> Outcome {
@@ -56,6 +72,7 @@ impl Tasks {
             Self::Delete(command) => command.run(context).await,
             Self::Snooze(command) => command.run(context).await,
             Self::Priority(command) => command.run(context).await,
+            Self::Edit(command) => command.run(context).await,
         }
     }
 }

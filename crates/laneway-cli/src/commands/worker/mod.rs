@@ -28,6 +28,11 @@ pub enum Worker {
         /// The beginning of its session, such as w-3f2a
         id: String,
     },
+    /// Tell a worker to end: what it runs may finish within its grace time
+    Stop {
+        /// The beginning of its session
+        id: String,
+    },
     /// Tell a worker to take nothing new
     Drain {
         /// The beginning of its session
@@ -84,6 +89,7 @@ impl Worker {
                 Ok(Exit::Done)
             }
             Self::Show { id } => show(&find(&*opened.store, id).await?, context),
+            Self::Stop { id } => stop(&*opened.store, id, context).await,
             Self::Drain { id } => drain(&*opened.store, id, context).await,
         }
     }
@@ -138,11 +144,22 @@ fn show(worker: &WorkerView, context: &Context) -> Outcome {
     Ok(Exit::Done)
 }
 
+async fn stop(store: &dyn Store, id: &str, context: &Context) -> Outcome {
+    let worker = find(store, id).await?;
+    let changed = store.stop(&context.actor, worker.session).await?;
+    told(&worker, changed, "ends when what it runs has finished", context)
+}
+
 async fn drain(store: &dyn Store, id: &str, context: &Context) -> Outcome {
     let worker = find(store, id).await?;
     let changed = store.drain(&context.actor, worker.session).await?;
+    told(&worker, changed, "takes nothing new", context)
+}
+
+/// Says what an order did.
+fn told(worker: &WorkerView, changed: bool, says: &str, context: &Context) -> Outcome {
     let name = short(worker.session);
-    let says = if changed { "takes nothing new" } else { "was told before" };
+    let says = if changed { says } else { "was told before" };
     context.out.answer(&Changed { name: &name, changed }, &name, &format!("worker {name} {says}"))?;
     Ok(if changed { Exit::Done } else { Exit::NothingMatched })
 }

@@ -5,6 +5,7 @@ use laneway::WorkerBuilder;
 use laneway_core::parse_span;
 use laneway_server::handlers::{Endpoint, Program, SetupError};
 
+use crate::commands::serve::probes;
 use crate::context::Context;
 use crate::daemon::{self, Parts};
 use crate::problem::{Outcome, Problem};
@@ -101,5 +102,6 @@ async fn run(
     let logs = logging::start(settings);
     let opened = context.store_to_serve().await?;
     let worker = daemon::build(handlers(daemon::builder(&opened.handle, settings)?)?)?;
-    daemon::run(Parts { worker: Some(worker), ..Parts::default() }, context, &logs).await
+    let probes = probes(&opened.store, settings, Some(worker.metrics())).await?;
+    daemon::run(Parts { worker: Some(worker), probes, ..Parts::default() }, context, &logs).await
 }
