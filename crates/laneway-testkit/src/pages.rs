@@ -42,17 +42,18 @@ pub fn run_benchmarks(command: &str, program: &Path, tiny: &[&str]) -> usize {
     meant.len()
 }
 
-/// An example of the package whose test this is. `cargo test` has built it beside the tests; a run of one test alone has not, and then
-/// it is built now.
+/// An example of the package whose test this is. `cargo test` builds it beside the tests. A run of one test alone does not: if it is
+/// missing or older than its source, it is built now.
 ///
 /// # Panics
 /// When it cannot be built.
 pub fn example(package: &str, name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
-    let directory =
-        test.parent().and_then(Path::parent).expect("tests are in target/debug/deps").join("examples");
-    let program = directory.join(name);
-    if !program.exists() {
+    let directory = test.parent().and_then(Path::parent).expect("tests are in target/debug/deps");
+    let program = directory.join("examples").join(name);
+    let source = root().join(format!("crates/{package}/examples/{name}.rs"));
+    let age = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+    if age(&program) < age(&source) {
         let built = Command::new(env!("CARGO")).args(["build", "-p", package, "--example", name]).status();
         assert!(built.is_ok_and(|status| status.success()), "the example {name} cannot be built");
     }

@@ -325,7 +325,7 @@ async fn killed_workers_lose_nothing_on_sqlite() {
 #[test]
 fn the_benchmark_of_the_stores_runs_as_the_pages_say() {
     let command = "cargo run --release -p laneway-testkit --bin store-bench";
-    let tiny = ["--tasks", "200", "--only", "enqueue", "--store", "sqlite"];
+    let tiny = ["--tasks", "200", "--only", "free", "--store", "sqlite"];
 
     let run =
         laneway_testkit::pages::run_benchmarks(command, env!("CARGO_BIN_EXE_store-bench").as_ref(), &tiny);
