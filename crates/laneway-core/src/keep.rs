@@ -1,8 +1,11 @@
 //! The settings of a queue: how long history is kept, by state, and whether its tasks run one at a time.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::family::Serial;
+use crate::lane::LaneLimit;
 use crate::look::State;
 use crate::validate::{self, InvalidInput};
 
@@ -51,6 +54,13 @@ impl Keep {
     }
 }
 
+/// What house-keeping did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Maintained {
+    /// Ended tasks whose time was over, by state.
+    pub removed: BTreeMap<State, u64>,
+}
+
 /// Changes to a queue. `None` leaves a setting as it is.
 ///
 /// ```
@@ -73,6 +83,8 @@ pub struct QueueSettings {
     pub statistics: Option<bool>,
     /// Whether its top-level tasks run one at a time. Can be changed only while the queue has no open tasks.
     pub serial: Option<Serial>,
+    /// The limit of lanes that are made from now on and given none. Not in serial queues.
+    pub lane_limit: Option<LaneLimit>,
 }
 
 impl QueueSettings {

@@ -59,7 +59,7 @@ pub use health::{StoreHealth, TableHealth};
 pub use hint::{Hint, HintSender, Hints};
 pub use id::{LeaseId, LeaseRef, LeaseToken, SessionId, TaskId};
 pub use json::Json;
-pub use keep::{Keep, QueueSettings};
+pub use keep::{Keep, Maintained, QueueSettings};
 pub use lane::{Lane, LaneLimit, LaneSettings, LaneView, OnFailure};
 pub use lane_list::{
     LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneCursor, LaneListing, LaneOrder, LanePage,

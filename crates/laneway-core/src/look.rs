@@ -12,6 +12,7 @@ use crate::filter::{Filter, Test};
 use crate::id::{SessionId, TaskId};
 use crate::json::Json;
 use crate::keep::Keep;
+use crate::lane::LaneLimit;
 use crate::liveness::Capacity;
 use crate::name::{Kind, LaneKey, QueueName};
 use crate::progress::ProgressView;
@@ -338,6 +339,8 @@ pub struct QueueView {
     pub statistics: bool,
     /// Whether its top-level tasks run one at a time.
     pub serial: Serial,
+    /// The limit of lanes that are given none.
+    pub lane_limit: LaneLimit,
 }
 
 /// A living worker.

@@ -18,7 +18,7 @@ use crate::family::{Children, FamilyView};
 use crate::health::StoreHealth;
 use crate::hint::Hints;
 use crate::id::{SessionId, TaskId};
-use crate::keep::QueueSettings;
+use crate::keep::{Maintained, QueueSettings};
 use crate::lane::{LaneSettings, LaneView};
 use crate::lane_list::{LaneListing, LanePage};
 use crate::liveness::{Fence, Registration, Renewal, Renewed, Sleep, Swept};
@@ -81,7 +81,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// House-keeping that nobody waits for: cleans hot tables, prepares days of history, folds history into counts and
     /// statistics, removes what is kept no longer and lanes that have long been empty.
-    async fn maintain(&self) -> Result<(), StoreError>;
+    async fn maintain(&self) -> Result<Maintained, StoreError>;
 
     /// What the store has measured about its calls. A store that measures nothing gives an empty one.
     fn meter(&self) -> Meter {

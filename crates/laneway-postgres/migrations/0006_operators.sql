@@ -48,5 +48,8 @@ create table bulk (
 );
 create index bulk_running_idx on bulk (id) where state = 'running';
 
+-- The limit of lanes that are given none; null: 1.
+alter table queue add lane_limit int check (lane_limit >= 1);
+
 -- A task that is retried needs its lane, which may be long gone by then.
 alter table ended add column lane_key text collate "C";

@@ -148,7 +148,7 @@ $$;
 create or replace function list_queues()
 returns table (
     queue text, paused_at timestamptz, oldest_ready_at timestamptz, keep_completed_days int, keep_failed_days int, keep_cancelled_days int,
-    statistics boolean, serial int
+    statistics boolean, serial int, lane_limit int
 )
 language sql stable
 set search_path from current
@@ -156,7 +156,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
     select
-        n.queue, q.paused_at, oldest_ready(n.queue), q.keep_completed_days, q.keep_failed_days, q.keep_cancelled_days, coalesce(q.statistics, true), q.serial
+        n.queue, q.paused_at, oldest_ready(n.queue), q.keep_completed_days, q.keep_failed_days, q.keep_cancelled_days, coalesce(q.statistics, true), q.serial, q.lane_limit
     from (
         select p.queue from pending_queues() p(queue)
         union

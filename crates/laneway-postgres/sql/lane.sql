@@ -16,7 +16,7 @@ begin
         -- The bucket of take_up.sql: whoever takes up marks of this lane meanwhile passes it by, instead of waiting for
         -- our insert to be committed. Again, since a janitor may remove the lane before we have locked it.
         perform pg_advisory_xact_lock(1281452377, (hashtext(p_queue) & -64 | (v_lane & 63))::int);
-        insert into lane (id, lim, queue, key, used_at) values (v_lane, 1, p_queue, p_key, clock()) on conflict do nothing;
+        insert into lane (id, lim, queue, key, used_at) values (v_lane, new_lane_limit(p_queue), p_queue, p_key, clock()) on conflict do nothing;
     end loop;
     update lane
     set lim = coalesce(p_limit, lim),

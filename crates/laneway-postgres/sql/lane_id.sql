@@ -16,6 +16,12 @@ language sql stable as $$
     )
 $$;
 
+-- The limit of a lane that is given none. In a serial queue lanes are ours.
+create or replace function new_lane_limit(p_queue text) returns int
+language sql stable as $$
+    select coalesce((select q.lane_limit from queue q where q.name = p_queue and q.serial is null), 1)
+$$;
+
 -- The key of a lane as users know it. Lanes of children begin with a character that no key can contain; those of serial queues
 -- consist of one, and show as no lane.
 create or replace function shown_lane(p_key text) returns text

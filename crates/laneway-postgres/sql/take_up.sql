@@ -72,7 +72,7 @@ begin
     -- Inserting waits for an uncommitted insert of the same key, so only the holder of the key's bucket inserts.
     -- Buckets, because a lock per lane would fill the server's lock table.
     insert into lane (id, lim, queue, key, used_at)
-    select m.lane, 1, p_queue, min(m.key), clock()
+    select m.lane, new_lane_limit(p_queue), p_queue, min(m.key), clock()
     from unnest(p_lanes, p_keys) m(lane, key)
     where m.lane = any (v_missing)
       and (m.lane & 63) in (

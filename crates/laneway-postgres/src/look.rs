@@ -1,12 +1,14 @@
 //! Reading what the looking functions return.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_core::{
     Change, Changes, Counts, Cursor, FailedAttempt, FamilyView, Histogram, Json, Keep, KindCounts, Kinds,
-    LaneLimit, LaneView, Listing, Looked, OnFailure, Page, Place, Point, Position, ProgressView, QueueView,
-    Serial, Series, SessionId, State, StoreError, StoreHealth, TableHealth, TaskId, TaskView, Totals, Why,
+    LaneLimit, LaneView, Listing, Looked, Maintained, OnFailure, Page, Place, Point, Position, ProgressView,
+    QueueView, Serial, Series, SessionId, State, StoreError, StoreHealth, TableHealth, TaskId, TaskView,
+    Totals, Why,
 };
 use tokio_postgres::Row;
 
@@ -72,6 +74,12 @@ pub(crate) fn health(rows: &[Row]) -> Result<StoreHealth, StoreError> {
         tables: rows.iter().map(table).collect(),
         oldest_transaction: oldest.map(|secs| Duration::from_secs_f64(secs.max(0.0))),
     })
+}
+
+pub(crate) fn maintained(row: &Row) -> Result<Maintained, StoreError> {
+    let removed: BTreeMap<State, u64> = serde_json::from_str(row.get::<_, Text<'_>>("removed").0)
+        .map_err(|error| StoreError::Unexpected { doing: "drop history", source: error.into() })?;
+    Ok(Maintained { removed: removed.into_iter().filter(|(_, tasks)| *tasks > 0).collect() })
 }
 
 fn progress(row: &Row) -> Option<ProgressView> {
@@ -154,6 +162,7 @@ pub(crate) fn queue_view(row: &Row) -> QueueView {
         keep_cancelled: keep("keep_cancelled_days"),
         statistics: row.get("statistics"),
         serial: Serial::from_stored(row.get::<_, Option<i32>>("serial").unwrap_or(0)),
+        lane_limit: LaneLimit::from_stored(row.get::<_, Option<i32>>("lane_limit").unwrap_or(1)),
     }
 }
 

@@ -12,12 +12,12 @@ use laneway_core::validate::{self, PAGE_MAX};
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState,
     BulkStep, Cancel, Capacity, Changes, Children, Counts, Edit, Enqueued, FailedAttempt, Fence, Fired,
-    Hints, Keep, KindCounts, Kinds, LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneListing,
-    LanePage, LaneSettings, LaneView, Limits, Listing, Looked, Meter, NewBulk, NewTask, NewToken, Orders,
-    Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView, Ran, Registration, Renewal,
-    Renewed, Report, Schedule, ScheduleName, ScheduleView, Serial, Series, SessionId, Sleep, Store,
-    StoreError, StoreHealth, Swept, TaskId, TaskView, Token, TokenId, Totals, Watch, WatcherId, Why,
-    WorkerView, check_bulk,
+    Hints, Keep, KindCounts, Kinds, LANE_COUNT_MAX, LANES_COUNT_ROWS, LANES_LOOK_MAX, LaneKey, LaneLimit,
+    LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, Looked, Maintained, Meter, NewBulk,
+    NewTask, NewToken, Orders, Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView,
+    Ran, Registration, Renewal, Renewed, Report, Schedule, ScheduleName, ScheduleView, Serial, Series,
+    SessionId, Sleep, Store, StoreError, StoreHealth, Swept, TaskId, TaskView, Token, TokenId, Totals, Watch,
+    WatcherId, Why, WorkerView, check_bulk,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::types::{ToSql, Type};
@@ -377,17 +377,18 @@ impl Store for PostgresStore {
         })
     }
 
-    async fn maintain(&self) -> Result<(), StoreError> {
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
         self.call("prepare days of history", "prepare_days()", &[]).await?;
         self.call("remove idle lanes", "remove_idle_lanes(p_max => 1000)", &[]).await?;
         self.call("remove keys", "remove_expired_keys(p_max => 10000)", &[]).await?;
         self.call("remove progress", "remove_old_progress(p_max => 10000)", &[]).await?;
         self.call("fold history", "fold_history()", &[]).await?;
-        self.call("drop history", "drop_history(p_max => 10000)", &[]).await?;
+        let dropped = self.call("drop history", "drop_history(p_max => 10000)", &[]).await?;
+        let maintained = look::maintained(&dropped[0])?;
         self.call("forget broods", "remove_broods(p_max => 1000)", &[]).await?;
         self.call("trim changes", "trim_changes(p_max => 10000)", &[]).await?;
         if self.claimed_since_vacuum.load(Ordering::Relaxed) < VACUUM_AFTER {
-            return Ok(());
+            return Ok(maintained);
         }
         self.claimed_since_vacuum.store(0, Ordering::Relaxed);
         // Autovacuum comes once a minute at best. Without the right to vacuum the server only warns.
@@ -398,7 +399,7 @@ impl Store for PostgresStore {
             let vacuum = format!("vacuum (skip_locked, truncate off) {}.{table}", self.schema);
             client.batch_execute(&vacuum).await.map_err(|error| translate(&self.target, "vacuum", error))?;
         }
-        Ok(())
+        Ok(maintained)
     }
 
     fn meter(&self) -> Meter {
@@ -550,7 +551,7 @@ impl Store for PostgresStore {
     ) -> Result<(), StoreError> {
         settings.check()?;
         let call = "set_queue(p_who => $1, p_reason => $2, p_queue => $3, p_keep_completed_days => $4, \
-                    p_keep_failed_days => $5, p_keep_cancelled_days => $6, p_statistics => $7, p_serial => $8)";
+                    p_keep_failed_days => $5, p_keep_cancelled_days => $6, p_statistics => $7, p_serial => $8, p_lane_limit => $9)";
         let parameters: &[Parameter<'_>] = &[
             (&actor.who.as_str(), Type::TEXT),
             (&actor.reason, Type::TEXT),
@@ -560,6 +561,7 @@ impl Store for PostgresStore {
             (&settings.keep_cancelled.map(Keep::stored), Type::INT4),
             (&settings.statistics, Type::BOOL),
             (&settings.serial.map(Serial::stored), Type::INT4),
+            (&settings.lane_limit.map(LaneLimit::stored), Type::INT4),
         ];
         self.call("set a queue", call, parameters).await.map(drop)
     }

@@ -53,5 +53,8 @@ create table bulk (
 
 create index bulk_running on bulk (id) where state = 'running';
 
+-- The limit of lanes that are given none.
+alter table queue add lane_limit integer not null default 1 check (lane_limit >= 1);
+
 -- A task that is retried needs its lane, which may be long gone by then.
 alter table ended add column lane_key text;

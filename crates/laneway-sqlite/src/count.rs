@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, Row};
 
-use laneway_core::{Counts, Keep, KindCounts, QueueName, QueueView, Serial, State};
+use laneway_core::{Counts, Keep, KindCounts, LaneLimit, QueueName, QueueView, Serial, State};
 
 use crate::end::state_from_stored;
 use crate::queue;
@@ -42,7 +42,8 @@ select name,
        keep_failed_days,
        keep_cancelled_days,
        statistics,
-       serial
+       serial,
+       lane_limit
 from queue
 order by name";
 
@@ -115,6 +116,7 @@ pub(crate) fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueView>> {
             keep_cancelled: keep(5)?,
             statistics: row.get(6)?,
             serial: Serial::from_stored(row.get(7)?),
+            lane_limit: LaneLimit::from_stored(row.get(8)?),
         })
     })
 }

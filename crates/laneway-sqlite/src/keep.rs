@@ -1,11 +1,13 @@
 //! How long history is kept, by queue and state, its removal day by day, and what it has to tell.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use serde_json::{Value, json};
 
 use laneway_core::{
-    Actor, FailedAttempt, Keep, Point, QueueName, QueueSettings, Series, State, TaskId, Totals,
+    Actor, FailedAttempt, Keep, LaneLimit, Point, QueueName, QueueSettings, Series, State, TaskId, Totals,
     serial_queue_in_use,
 };
 
@@ -28,10 +30,11 @@ update queue
 set keep_completed_days = nullif(coalesce(?2, keep_completed_days), -1),
     keep_failed_days = nullif(coalesce(?3, keep_failed_days), -1),
     keep_cancelled_days = nullif(coalesce(?4, keep_cancelled_days), -1),
-    statistics = coalesce(?5, statistics)
+    statistics = coalesce(?5, statistics),
+    lane_limit = coalesce(?6, lane_limit)
 where id = ?1";
 
-const SHOWN: &str = "select keep_completed_days, keep_failed_days, keep_cancelled_days, statistics, serial from queue where id = ?1";
+const SHOWN: &str = "select keep_completed_days, keep_failed_days, keep_cancelled_days, statistics, serial, lane_limit from queue where id = ?1";
 
 const KEEPS_NOTHING: &str = "select 1 from queue where id = ?1 and keep_completed_days = 0";
 
@@ -108,11 +111,14 @@ pub(crate) fn set_queue(
     };
     let queue = queue::find_or_make(step.db, name)?;
     let days = |keep: Option<Keep>| keep.map(Keep::stored);
-    let QueueSettings { keep_completed, keep_failed, keep_cancelled, statistics, serial } = *settings;
+    let QueueSettings { keep_completed, keep_failed, keep_cancelled, statistics, serial, lane_limit } =
+        *settings;
     if let Some(serial) = serial {
         set_serial(step, name, queue, serial.stored())?;
     }
-    let values = params![queue, days(keep_completed), days(keep_failed), days(keep_cancelled), statistics];
+    let lane_limit = lane_limit.map(LaneLimit::stored);
+    let values =
+        params![queue, days(keep_completed), days(keep_failed), days(keep_cancelled), statistics, lane_limit];
     step.db.run(SET, values)?;
     let after = step.db.first(SHOWN, [queue], shown)?;
     if before == after {
@@ -130,6 +136,7 @@ fn shown(row: &Row<'_>) -> rusqlite::Result<Value> {
         "keep_cancelled_days": days(2)?,
         "statistics": row.get::<_, bool>(3)?,
         "serial": row.get::<_, i32>(4)?,
+        "lane_limit": row.get::<_, i32>(5)?,
     }))
 }
 
@@ -149,22 +156,24 @@ pub(crate) fn keeps_nothing(step: &Step<'_>, queue: i64) -> rusqlite::Result<boo
     step.db.any(KEEPS_NOTHING, [queue])
 }
 
-/// Removes history whose time is over, oldest first, and old statistics.
-pub(crate) fn drop_history(step: &Step<'_>) -> rusqlite::Result<()> {
+/// Removes history whose time is over, oldest first, and old statistics. Returns how many tasks went.
+pub(crate) fn drop_history(step: &Step<'_>) -> rusqlite::Result<BTreeMap<State, u64>> {
     let today = step.now / DAY;
-    let mut left = REMOVED_MAX;
+    let (mut left, mut removed) = (REMOVED_MAX, BTreeMap::new());
     let days = step.db.all(DAYS, [], |row| {
         let state: i64 = row.get(2)?;
         Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, state, row.get::<_, Option<i32>>(3)?))
     })?;
     for (day, queue, state, kept) in days {
         if day + kept_days(kept, state_from_stored(state)) < today && left > 0 {
-            left -= remove(step, day, queue, state, left)?;
+            let gone = remove(step, day, queue, state, left)?;
+            left -= gone;
+            *removed.entry(state_from_stored(state)).or_default() += gone as u64;
         }
     }
     step.db.run("delete from ended_count where n = 0", [])?;
     step.db.run("delete from stat_minute where minute < ?1", [step.now / 60_000_000 - MINUTES_KEPT])?;
-    Ok(())
+    Ok(removed)
 }
 
 fn kept_days(stored: Option<i32>, state: State) -> i64 {

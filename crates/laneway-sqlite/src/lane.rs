@@ -16,7 +16,13 @@ use crate::turn;
 use crate::writer::Step;
 
 const FIND: &str = "select id from lane where queue = ?1 and key = ?2";
-const INSERT: &str = "insert into lane (queue, key) values (?1, ?2) returning id";
+// In a serial queue lanes are ours.
+const INSERT: &str = "
+insert into lane (queue, key, lim)
+select id, ?2, case when serial = 0 then lane_limit else 1 end
+from queue
+where id = ?1
+returning id";
 const OWN_LIMIT: &str = "update lane set own = 1 where id = ?1";
 
 // The time of the last start is not kept, but follows from the interval that was added to it.

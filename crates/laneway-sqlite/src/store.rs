@@ -12,11 +12,11 @@ use tempfile::TempDir;
 use laneway_core::{
     Acted, Action, Actor, Advance, Advanced, AuditEntry, AuditPage, Bulk, BulkId, BulkPage, BulkState,
     BulkStep, Cancel, Changes, Children, Counts, Edit, Enqueued, FailedAttempt, Fence, Fired, HintSender,
-    Hints, KindCounts, Kinds, LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing, Meter,
-    NewBulk, NewTask, NewToken, Page, Pausable, Pause, Point, Position, QueueName, QueueSettings, QueueView,
-    Ran, Registration, Renewal, Renewed, Report, Schedule, ScheduleName, ScheduleView, Series, SessionId,
-    Sleep, Store, StoreError, StoreHealth, Swept, TaskId, TaskView, Token, TokenId, Totals, Watch, WatcherId,
-    Why, WorkerView, check_act, check_bulk, check_pause, validate,
+    Hints, KindCounts, Kinds, LaneKey, LaneListing, LanePage, LaneSettings, LaneView, Limits, Listing,
+    Maintained, Meter, NewBulk, NewTask, NewToken, Page, Pausable, Pause, Point, Position, QueueName,
+    QueueSettings, QueueView, Ran, Registration, Renewal, Renewed, Report, Schedule, ScheduleName,
+    ScheduleView, Series, SessionId, Sleep, Store, StoreError, StoreHealth, Swept, TaskId, TaskView, Token,
+    TokenId, Totals, Watch, WatcherId, Why, WorkerView, check_act, check_bulk, check_pause, validate,
 };
 
 use crate::clock::Clock;
@@ -177,15 +177,16 @@ impl Store for SqliteStore {
         self.writer.write("sweep", sweep::sweep).await
     }
 
-    async fn maintain(&self) -> Result<(), StoreError> {
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
         self.writer.write("remove idle lanes", |step| maintain::remove_idle_lanes(step)).await?;
         self.writer.write("remove keys", |step| unique::remove_expired(step)).await?;
         self.writer.write("remove progress", |step| progress::remove_old(step)).await?;
-        self.writer.write("drop history", |step| keep::drop_history(step)).await?;
+        let removed = self.writer.write("drop history", |step| keep::drop_history(step)).await?;
         self.writer.write("forget children", |step| maintain::remove_broods(step)).await?;
         self.writer.write("trim changes", |step| changes::trim(step)).await?;
         let checkpoint = self.writer.aside(|db, _| maintain::checkpoint(db)).await?;
-        checkpoint.map_err(|error| store_error("shorten the log", &self.shown, &error))
+        checkpoint.map_err(|error| store_error("shorten the log", &self.shown, &error))?;
+        Ok(Maintained { removed })
     }
 
     fn meter(&self) -> Meter {

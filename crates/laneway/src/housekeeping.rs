@@ -53,7 +53,9 @@ async fn chores(shared: &Shared, tick: u64) -> Result<(), StoreError> {
         if shared.sql.refresh(&shared.store, &shared.kinds).await? {
             info!("the handlers in the database have changed");
         }
-        shared.store.maintain().await?;
+        for (state, tasks) in shared.store.maintain().await?.removed {
+            counted.removed.get_or_create(&ByState { state: state.as_str() }).inc_by(tasks);
+        }
     }
     Ok(())
 }
@@ -93,6 +95,4 @@ fn measure(shared: &Shared, vitals: &Vitals) {
             counted.connections.get_or_create(&ByState { state }).set(connections as i64);
         }
     }
-    #[cfg(not(feature = "postgres"))]
-    let _ = ByState { state: "idle" };
 }

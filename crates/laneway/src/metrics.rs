@@ -123,6 +123,7 @@ pub(crate) struct Counted {
     pub queue_lanes_at_limit: Family<ByQueue, Gauge>,
     pub rescued: Family<ByQueue, Counter>,
     pub fires: Family<ByResult, Counter>,
+    pub removed: Family<ByState, Counter>,
     pub lane_limit_hits: Counter,
     pub lane_used: Ratio,
     kinds: Arc<Mutex<HashSet<String>>>,
@@ -203,6 +204,7 @@ impl Metrics {
             queue_lanes_at_limit: Family::default(),
             rescued: Family::default(),
             fires: Family::default(),
+            removed: Family::default(),
             lane_limit_hits: Counter::default(),
             lane_used: Ratio::default(),
             kinds: Arc::default(),
@@ -280,6 +282,8 @@ fn registry(counted: &Counted) -> Registry {
     all.register("queue_rescued", help, counted.rescued.clone());
     let help = "Fires that this worker found due, by what became of them";
     all.register("schedule_fires", help, counted.fires.clone());
+    let help = "Ended tasks that this worker removed because their time was over";
+    all.register("store_retention_deleted", help, counted.removed.clone());
     all.register(
         "worker_lane_limit_hits",
         "Times that a lane was seen to hit its limit",

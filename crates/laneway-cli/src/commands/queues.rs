@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use laneway_core::{
-    Counts, Keep, KindCounts, Pausable, QueueName, QueueSettings, QueueView, Serial, State, Store, parse_span,
+    Counts, Keep, KindCounts, LaneLimit, Pausable, QueueName, QueueSettings, QueueView, Serial, State, Store,
+    parse_span,
 };
 use serde::Serialize;
 
@@ -77,6 +78,9 @@ pub struct Set {
     /// Run its top-level tasks one at a time, and so many of their children at once; `off` ends that
     #[arg(long, value_name = "CHILDREN", num_args = 0..=1, default_missing_value = "4")]
     pub serial: Option<String>,
+    /// The limit of lanes that are made from now on and given none; `unlimited` is one
+    #[arg(long, value_name = "N")]
+    pub lane_limit: Option<String>,
     /// Whether statistics per minute are gathered
     #[arg(long, value_name = "BOOL")]
     pub statistics: Option<bool>,
@@ -181,6 +185,7 @@ async fn show(store: &dyn Store, name: &str, context: &Context) -> Outcome {
         ("keeps failed", kept(keep_failed, State::Failed)),
         ("keeps cancelled", kept(keep_cancelled, State::Cancelled)),
         ("serial", serial_shown(row.queue.serial)),
+        ("lane limit", lane_limit_shown(row.queue.lane_limit)),
         ("statistics", if row.queue.statistics { "on" } else { "off" }.into()),
     ];
     fields
@@ -191,6 +196,11 @@ async fn show(store: &dyn Store, name: &str, context: &Context) -> Outcome {
         context.out.list("kinds", &store.counts_by_kind(&name).await?, KIND_COLUMNS, None)?;
     }
     Ok(Exit::Done)
+}
+
+/// Nothing for the ordinary one.
+fn lane_limit_shown(limit: LaneLimit) -> String {
+    if limit == LaneLimit::ONE { String::new() } else { limit.to_string() }
 }
 
 fn serial_shown(serial: Serial) -> String {
@@ -268,10 +278,11 @@ impl Set {
             keep_cancelled: kept("keep-cancelled", &self.keep_cancelled)?,
             statistics: self.statistics,
             serial: self.serial.as_deref().map(serial).transpose()?,
+            lane_limit: self.lane_limit.as_deref().map(lane_limit).transpose()?,
         };
         if settings == QueueSettings::default() {
             return Err(Problem::usage(
-                "there is nothing to set; say --retention, --keep-completed, --keep-failed, --keep-cancelled, --serial or --statistics",
+                "there is nothing to set; say --retention, --keep-completed, --keep-failed, --keep-cancelled, --serial, --lane-limit or --statistics",
             ));
         }
         let name = QueueName::new(&self.name)?;
@@ -298,6 +309,17 @@ fn keep(field: &str, text: &str) -> Result<Keep, Problem> {
             ))
         }),
     }
+}
+
+/// The limit of a lane.
+fn lane_limit(text: &str) -> Result<LaneLimit, Problem> {
+    if text == "unlimited" {
+        return Ok(LaneLimit::UNLIMITED);
+    }
+    let limit = text.parse().map_err(|_| {
+        Problem::usage(format!("lane-limit `{}` is none; a number, or unlimited", text.escape_debug()))
+    })?;
+    Ok(LaneLimit::at(limit)?)
 }
 
 /// Whether tasks run one at a time: how many children at once, or `off`.

@@ -121,7 +121,8 @@ fn a_task_is_edited_and_a_queue_drained(session: &Session) {
     assert_matches("error: task 99 does not exist, or its history was removed [not_found]", &missing.err);
 
     assert_eq!(session.out("laneway queues drain calm"), "queue calm is paused, and nothing of it runs\n");
-    session.out("laneway queues set calm --retention 3d");
+    session.out("laneway queues set calm --retention 3d --lane-limit 5");
+    assert_matches("…\nlane limit       5\n…", &session.out("laneway queues show calm"));
     assert_matches(
         "…\nkeeps completed  3 days\nkeeps failed     3 days\nkeeps cancelled  3 days\n…",
         &session.out("laneway queues show calm"),

@@ -68,7 +68,7 @@ pub(crate) async fn change(
     if expected.is_given() {
         expected.check(find(&app, &name).await?.as_ref())?;
     }
-    app.store.set_queue_by(&caller.actor, &name, change.into()).await?;
+    app.store.set_queue_by(&caller.actor, &name, change.into_settings()?).await?;
     let found = find(&app, &name).await?;
     found.map(Tagged).ok_or_else(|| Problem::not_found(format!("queue `{name}`")))
 }

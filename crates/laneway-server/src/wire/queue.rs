@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use laneway_core::{Counts, Keep, KindCounts, Pausable, Pause, QueueSettings, QueueView, Serial, State};
+use laneway_core::{
+    Counts, InvalidInput, Keep, KindCounts, Pausable, Pause, QueueSettings, QueueView, Serial, State,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::lane::Limit;
 use crate::etag::Settled;
 
 /// A queue as it is now.
@@ -34,6 +37,9 @@ pub(crate) struct Queue {
     /// `off`, or, when its top-level tasks run one at a time, how many of their children run at once: `{"children": 4}`.
     #[schema(value_type = serde_json::Value)]
     serial: Serial,
+    /// The limit of lanes that are given none: a number, or `"unlimited"`.
+    #[schema(value_type = serde_json::Value)]
+    lane_limit: Limit,
 }
 
 impl Settled for Queue {
@@ -44,7 +50,8 @@ impl Settled for Queue {
             self.keep_failed,
             self.keep_cancelled,
             self.statistics,
-            self.serial
+            self.serial,
+            self.lane_limit
         ])
     }
 }
@@ -60,6 +67,7 @@ impl From<QueueView> for Queue {
             keep_cancelled: view.keep_cancelled,
             statistics: view.statistics,
             serial: view.serial,
+            lane_limit: view.lane_limit.into(),
         }
     }
 }
@@ -82,17 +90,21 @@ pub(crate) struct QueueChange {
     /// `"off"` or `{"children": 4}`. Only while the queue has no open tasks.
     #[schema(value_type = Option<serde_json::Value>)]
     serial: Option<Serial>,
+    /// The limit of lanes that are made from now on and given none: a number, or `"unlimited"`.
+    #[schema(value_type = Option<serde_json::Value>)]
+    lane_limit: Option<Limit>,
 }
 
-impl From<QueueChange> for QueueSettings {
-    fn from(change: QueueChange) -> Self {
-        Self {
-            keep_completed: change.keep_completed,
-            keep_failed: change.keep_failed,
-            keep_cancelled: change.keep_cancelled,
-            statistics: change.statistics,
-            serial: change.serial,
-        }
+impl QueueChange {
+    pub(crate) fn into_settings(self) -> Result<QueueSettings, InvalidInput> {
+        Ok(QueueSettings {
+            keep_completed: self.keep_completed,
+            keep_failed: self.keep_failed,
+            keep_cancelled: self.keep_cancelled,
+            statistics: self.statistics,
+            serial: self.serial,
+            lane_limit: self.lane_limit.map(Limit::into_lane_limit).transpose()?,
+        })
     }
 }
 

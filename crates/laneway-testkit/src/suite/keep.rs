@@ -187,6 +187,27 @@ pub async fn history_goes_after_seven_days_and_failures_after_thirty(store: &Tes
     assert_eq!(store.counts().await.unwrap(), []);
 }
 
+pub async fn house_keeping_tells_what_it_has_removed(store: &TestStore) {
+    one_end_of_each(store, "a").await;
+    one_end_of_each(store, "b").await;
+    let longer = QueueSettings { keep_cancelled: Some(Keep::Days(100)), ..Default::default() };
+    store.set_queue(&queue("b"), longer).await.unwrap();
+    store.advance_clock(DAY * 40).await;
+
+    let mut removed = std::collections::BTreeMap::<State, u64>::new();
+    until("what is over has gone", async || {
+        for (state, tasks) in store.maintain().await.unwrap().removed {
+            *removed.entry(state).or_default() += tasks;
+        }
+        removed.values().sum::<u64>() >= 5
+    })
+    .await;
+
+    let expected = [(State::Completed, 2), (State::Failed, 2), (State::Cancelled, 1)];
+    assert_eq!(removed, expected.into());
+    assert_eq!(store.total().await, 1);
+}
+
 pub async fn every_queue_keeps_its_history_as_long_as_it_says(store: &TestStore) {
     store.set_queue(&queue("short"), keep(Keep::Days(1), Keep::Days(2))).await.unwrap();
     store.set_queue(&queue("long"), keep(Keep::Days(100), Keep::Days(100))).await.unwrap();
@@ -233,11 +254,32 @@ pub async fn a_changed_setting_of_a_queue_is_recorded_once(store: &TestStore) {
     let json = |json: &Option<Json>| json.as_ref().map(|json| json.decode::<serde_json::Value>().unwrap());
     let shown = |statistics| {
         serde_json::json!({
-            "keep_completed_days": 3, "keep_failed_days": 4, "keep_cancelled_days": null, "statistics": statistics, "serial": 0
+            "keep_completed_days": 3, "keep_failed_days": 4, "keep_cancelled_days": null, "statistics": statistics, "serial": 0, "lane_limit": 1
         })
     };
     assert_eq!((json(&first.before), json(&first.after)), (None, Some(shown(true))));
     assert_eq!((json(&second.before), json(&second.after)), (Some(shown(true)), Some(shown(false))));
+}
+
+pub async fn new_lanes_have_the_limit_of_their_queue(store: &TestStore) {
+    let three = QueueSettings { lane_limit: Some(limit_of(3)), ..Default::default() };
+    store.given([a_task().lane("old")]).await;
+    let mut worker = store.worker().await;
+    worker.claim(0).await;
+
+    store.set_queue(&queue("default"), three).await.unwrap();
+
+    store.given_all(tasks_like(a_task().lane("new"), 5)).await;
+    store.given_all(tasks_like(a_task().lane_of("told", 2), 5)).await;
+    store.given_all(tasks_like(a_task().lane("old"), 5)).await;
+    let claimed = worker.claim(100).await;
+    let of = |key| claimed.iter().filter(|one| one.task.lane == Some(lane_key(key))).count();
+    assert_eq!((of("old"), of("new"), of("told")), (1, 3, 2));
+    store.change_lane("made", LaneSettings { interval: Some(secs(0)), ..Default::default() }).await;
+    assert_eq!(store.lane_view("made").await.limit, limit_of(3), "also one that an operator makes");
+    let view = store.queues().await.unwrap().remove(0);
+    assert_eq!(view.lane_limit, limit_of(3));
+    worker.complete(&claimed).await;
 }
 
 pub async fn days_outside_one_to_3650_are_refused(store: &TestStore) {

@@ -185,7 +185,7 @@ impl Store for Probe {
         self.count("sweep")?.sweep().await
     }
 
-    async fn maintain(&self) -> Result<(), StoreError> {
+    async fn maintain(&self) -> Result<Maintained, StoreError> {
         self.count("maintain")?.maintain().await
     }
 
