@@ -205,7 +205,9 @@ impl Coordinator {
     /// Ends a worker that should run until nothing is left: nothing to start or soon due, nothing runs, all is settled.
     fn stop_if_empty(&mut self, next_due: Option<Duration>) {
         let is_due_soon = next_due.is_some_and(|due| due <= DUE_SOON);
-        if self.until_empty && self.slots.is_empty() && self.ended.is_empty() && !is_due_soon {
+        // An attempt that has settled itself while we looked may have spawned what we did not see.
+        let is_news = self.looks.are_asked_for();
+        if self.until_empty && self.slots.is_empty() && self.ended.is_empty() && !is_due_soon && !is_news {
             self.drain();
         }
     }

@@ -72,6 +72,11 @@ impl Looks {
         self.next().0 <= now
     }
 
+    /// True when something has asked for a look since the last one began.
+    pub(super) fn are_asked_for(&self) -> bool {
+        self.now.is_some() || self.hint.is_some()
+    }
+
     /// Looks as soon as possible.
     pub(super) fn at_once(&mut self, now: Instant, source: Source) {
         self.now = Some((now, source));
@@ -144,6 +149,21 @@ mod tests {
 
         looks.looking();
         assert_eq!(looks.next().1, Source::Due);
+    }
+
+    #[test]
+    fn what_happens_while_a_look_is_under_way_asks_for_another() {
+        let now = Instant::now();
+        let mut looks = Looks::new(now);
+        looks.looking();
+        assert!(!looks.are_asked_for());
+
+        looks.at_once(now, Source::More);
+        assert!(looks.are_asked_for());
+
+        looks.looking();
+        looks.hinted(now, Duration::ZERO);
+        assert!(looks.are_asked_for());
     }
 
     #[test]
