@@ -183,7 +183,8 @@ impl Command {
     pub fn operates(&self) -> bool {
         match self {
             Self::Tasks(command) => command.acts_on_ids(),
-            Self::Queues(_) | Self::Lanes(_) | Self::Bulk(_) | Self::Schedules(_) => !self.is_look(),
+            Self::Queues(_) | Self::Lanes(_) | Self::Bulk(_) => !self.is_look(),
+            Self::Schedules(command) => command.operates(),
             Self::Store(command) => command.operates(),
             Self::Worker(command) => !command.runs() && !self.is_look(),
             Self::Token(command) => command.operates(),

@@ -136,6 +136,11 @@ impl Schedules {
         matches!(self, Self::Ls | Self::Show { .. })
     }
 
+    /// True when it changes something.
+    pub fn operates(&self) -> bool {
+        !self.is_look() && !matches!(self, Self::Next(_))
+    }
+
     pub async fn run(&self, context: &Context) -> Outcome {
         match self {
             Self::Next(next) => next.run(context),

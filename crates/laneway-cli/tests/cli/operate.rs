@@ -212,6 +212,7 @@ fn production_asks_even_about_a_single_task() {
         );
     }
     assert_eq!(session.out("laneway tasks ls --context prod -o id"), "1\n", "looking is not asked about");
+    session.out("laneway schedules next '0 7 * * *' --context prod");
     session.out("laneway tasks cancel 1 --context prod --yes");
     session.out("laneway tasks cancel 1 --context lab");
     assert!(session.path().join("prod.db").exists() && session.path().join("lab.db").exists());
