@@ -413,6 +413,7 @@ begin
             select p.id
             from unnest(v_found) p(id)
             where p.id <> all (v_locked)
+              and not exists (select from waiting w where w.id = p.id)    -- somebody else counts it just now
               and coalesce((select f.place from find_task(p.id) f), 'ended') = 'ended'
         );
         if v_orphan <> '{}' then

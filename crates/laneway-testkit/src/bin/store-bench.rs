@@ -289,6 +289,21 @@ async fn families(store: &Arc<dyn Store>, n: usize, children: usize) -> Result<D
     Ok(begun.elapsed())
 }
 
+/// The large family as a share of tasks without lanes that are drained in turns with it: alone, and enqueued before.
+async fn compare_with_free(report: &mut Report<'_>, store: &Arc<dyn Store>) -> Result<(), Failure> {
+    let n = report.options.tasks;
+    let enqueued = fill(&**store, n, Spread::Free).await?;
+    let (drained, _) = drain(store, n, 500).await?;
+    report.rate("fan_beside_per_s", n, drained);
+    report.rate("fan_beside_enqueued_per_s", n, enqueued + drained);
+    let rate = |key: &str| report.values.get(key).and_then(Value::as_f64).unwrap_or_default();
+    let share = |key: &str| (rate("fan_100k_per_s") / rate(key) * 1_000.0).round() / 1_000.0;
+    let (of_drain, of_both) = (share("fan_beside_per_s"), share("fan_beside_enqueued_per_s"));
+    report.number("fan_100k_share", of_drain);
+    report.number("fan_100k_share_enqueued", of_both);
+    Ok(())
+}
+
 /// Drains with statistics and audit and without, in turns, and reports the better of each and their ratio. A drain itself writes
 /// no audit, since nobody acts. So somebody else uses another queue twenty times a second meanwhile: with audit as an operator, whose
 /// every action leaves its row, and without as an application that enqueues.
@@ -474,6 +489,7 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
         report.rate(key, n, took);
         if key == "fan_100k_per_s" {
             report.number("wal_bytes_per_child", ((after.wal - before.wal) / n as f64).round());
+            compare_with_free(report, &fresh(&cluster).await?.1).await?;
         }
     }
     if report.wants("statistics") {
@@ -606,6 +622,9 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
             let store = open(&next(key)).await?;
             let took = families(&store, n, children.min(n)).await?;
             report.rate(key, n, took);
+            if key == "fan_100k_per_s" {
+                compare_with_free(report, &open(&next("beside")).await?).await?;
+            }
         }
     }
     if report.wants("statistics") {
