@@ -380,17 +380,18 @@ $$;
 
 -- Up to p_max tasks with tallies, by jumping from one to the next in the index.
 create or replace function tallied_parents(p_max int) returns bigint[]
-language sql stable as $$
-    with recursive jump as (
-        (select t.parent_id, 1 as n from tally t order by t.parent_id limit 1)
-        union all
-        select (select t.parent_id from tally t where t.parent_id > j.parent_id order by t.parent_id limit 1), j.n + 1
-        from jump j
-        where j.parent_id is not null
-          and j.n < p_max
-    )
-    select array(select j.parent_id from jump j where j.parent_id is not null)
-$$;
+language plpgsql as $$
+declare
+    v_parents bigint[] := '{}';
+    v_next    bigint := 0;
+begin
+    while cardinality(v_parents) < p_max loop
+        select t.parent_id into v_next from tally t where t.parent_id > v_next order by t.parent_id limit 1;
+        exit when not found;
+        v_parents := v_parents || v_next;
+    end loop;
+    return v_parents;
+end $$;
 
 -- Adds tallies up, of 100 parents per round, and ends the parents whose children have all ended. Further rounds follow while that
 -- wrote tallies. Returns the queues in which something may have become claimable.
