@@ -302,7 +302,8 @@ async fn edge_case_wake_without_work(store: &TestStore) {
     client(store).enqueue(job(1)).await.unwrap();
 
     recorder.until("its own job has run", |log| log.ended.len() == 1).await;
-    let allowed = began.elapsed().as_millis() / 5 + 3;
+    // Besides: the first look, the claim of its job, its settle, and looks of a worker that is awake again.
+    let allowed = began.elapsed().as_millis() / 5 + 6;
     assert!(((probe.calls("advance") - before) as u128) <= allowed, "{} > {allowed}", probe.seen());
     worker.stopped().await;
 }
