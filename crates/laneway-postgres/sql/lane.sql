@@ -158,18 +158,28 @@ as $$
         order by f.key
         limit case when p_order = 'key' then p_limit else p_lanes end
     ),
-    whole as materialized (
+    -- In the order of the index, so that nothing has to be sorted or hashed; ids of lanes are hashes, and 0 is no lane.
+    below as materialized (
+        select c.lane, count(*) as n
+        from (select t.lane from task t where t.queue = p_queue and t.lane < 0 order by t.lane limit p_rows + 1) c
+        group by c.lane
+    ),
+    above as materialized (
         select c.lane, count(*) as n
         from (
-            select l.lane
-            from (
-                (select t.lane from task t where t.queue = p_queue and t.lane < 0 limit p_rows + 1)
-                union all
-                (select t.lane from task t where t.queue = p_queue and t.lane > 0 limit p_rows + 1)
-            ) l
-            limit p_rows + 1
+            select t.lane
+            from task t
+            where t.queue = p_queue
+              and t.lane > 0
+            order by t.lane
+            limit p_rows + 1 - (select coalesce(sum(b.n), 0) from below b)
         ) c
         group by c.lane
+    ),
+    whole as (
+        select * from below
+        union all
+        select * from above
     ),
     share as materialized (
         select
