@@ -10,10 +10,10 @@ use laneway_core::{Enqueued, Limits, Meter, NewTask, StoreError, TaskId, TaskOpt
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{GenericClient, IsolationLevel, Transaction};
+use tokio_postgres::{GenericClient, Transaction};
 
 use crate::error::{is_data_error, translate, translate_pool};
-use crate::store::Parameter;
+use crate::store::{Parameter, read_committed};
 use crate::unique::{KeyColumns, answers};
 
 /// Payloads from this size on are kept in `body`. The functions in `enqueue.sql` know the same number.
@@ -216,8 +216,7 @@ impl BulkEnqueue<'_> {
             let keys = KeyColumns::of(tasks, self.limits, Some(self.key_wait_ms));
             return keys.send(&*client, self.schema, tasks, failed).await;
         }
-        let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
-        let transaction = transaction.start().await.map_err(failed)?;
+        let transaction = read_committed(client).await.map_err(failed)?;
         let answers = self.copy(&transaction, tasks, has_keys).await?;
         transaction.commit().await.map_err(failed)?;
         Ok(answers)

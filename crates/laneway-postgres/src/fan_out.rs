@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 use crate::enqueue::{Birth, copy_tasks, draw_ids};
 use crate::error::translate;
 use crate::family::IdRange;
-use crate::store::PostgresStore;
+use crate::store::{PostgresStore, read_committed};
 
 /// From this many children on COPY, with its round trips, is faster than arrays.
 const COPY_MIN: usize = 2_000;
@@ -33,11 +33,10 @@ impl PostgresStore {
             return Ok(None);
         }
         let failed = |error| translate(&self.target, "advance", error);
-        let transaction =
-            client.build_transaction().isolation_level(tokio_postgres::IsolationLevel::ReadCommitted);
-        let transaction = transaction.start().await.map_err(failed)?;
+        let transaction = read_committed(client).await.map_err(failed)?;
         let Ok(Some(advanced)) = self.try_fan_out(&transaction, request).await else {
             transaction.rollback().await.map_err(failed)?;
+            self.bounds.forget(request.session); // they passed tasks that nobody has claimed now
             return Ok(None);
         };
         transaction.commit().await.map_err(failed)?;

@@ -227,10 +227,10 @@ impl PostgresStore {
     }
 }
 
-async fn read_committed(
-    client: &mut Object,
+/// A transaction of the level that our functions need, whatever the session's default is.
+pub(crate) async fn read_committed(
+    client: &mut tokio_postgres::Client,
 ) -> Result<tokio_postgres::Transaction<'_>, tokio_postgres::Error> {
-    let client: &mut tokio_postgres::Client = client;
     client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await
 }
 
