@@ -33,6 +33,11 @@ pub(crate) async fn keep_house(shared: Arc<Shared>, vitals: Arc<Vitals>, stop: C
     }
 }
 
+/// Does everything that there is to do, once.
+pub(crate) async fn all_chores(shared: &Shared) -> Result<(), StoreError> {
+    chores(shared, 0).await
+}
+
 async fn chores(shared: &Shared, tick: u64) -> Result<(), StoreError> {
     let counted = &shared.metrics.counted;
     shared.lanes.look(&shared.store, counted).await?;

@@ -10,7 +10,7 @@ use tracing::info;
 
 use crate::builder::WorkerBuilder;
 use crate::coordinator::Coordinator;
-use crate::housekeeping::keep_house;
+use crate::housekeeping::{self, keep_house};
 use crate::metrics::Metrics;
 use crate::renew::Renewer;
 use crate::shared::Shared;
@@ -134,6 +134,16 @@ impl Worker {
     pub async fn run_until_empty(&self) -> Result<Summary, WorkerError> {
         let worker = Self { shared: Arc::clone(&self.shared) };
         worker.start(Stop::default(), true).await
+    }
+
+    /// Keeps house once: fires schedules, takes tasks back from dead workers, folds statistics and removes what is kept no longer.
+    /// A worker that runs does so by itself every few seconds; this is for programs that only ever
+    /// [`run_until_empty`](Self::run_until_empty).
+    ///
+    /// # Errors
+    /// What the store answered. What was done before stays done.
+    pub async fn keep_house(&self) -> Result<(), StoreError> {
+        housekeeping::all_chores(&self.shared).await
     }
 
     async fn start(self, stop: Stop, until_empty: bool) -> Result<Summary, WorkerError> {

@@ -3,6 +3,7 @@
 mod access;
 mod bad_input;
 mod client;
+mod counted;
 mod documents;
 mod families;
 mod metrics;
