@@ -7,6 +7,7 @@ mod counted;
 mod documents;
 mod families;
 mod metrics;
+mod monitoring;
 mod outage;
 mod routes;
 mod stream;
