@@ -5,15 +5,14 @@
 
 use std::time::Duration;
 
-use laneway::{Stop, StoreHandle, Summary, Worker, WorkerBuilder, WorkerError};
+use laneway::{Stop, StoreHandle, Summary, Tuned, Worker, WorkerBuilder, WorkerError};
 use laneway_server::Bound;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
-use crate::context::Context;
-use crate::logging::Logs;
+use crate::live::Live;
 use crate::problem::{Exit, Outcome, Problem};
 use crate::settings::Settings;
 
@@ -22,21 +21,11 @@ use crate::settings::Settings;
 /// # Errors
 /// When a secret cannot be read.
 pub fn builder(store: &StoreHandle, settings: &Settings) -> Result<WorkerBuilder, Problem> {
-    let millis = |key| settings.whole(key).map(Duration::from_millis);
     let mut builder = Worker::builder(store)
-        .slots(settings.slots().0)
-        .claim_size(settings.whole("worker.claim_batch_size").unwrap_or(50) as usize)
-        .poll_interval(millis("worker.poll_interval_ms").unwrap_or_default())
-        .poll_interval_max(millis("worker.poll_interval_max_ms").unwrap_or_default())
-        .grace(Duration::from_secs(settings.whole("worker.shutdown_grace_s").unwrap_or(30)))
-        .memory_high(settings.ratio("worker.memory_high").unwrap_or(0.8))
-        .memory_stop(settings.ratio("worker.memory_stop").unwrap_or(0.95))
-        .min_free_ratio(settings.ratio("worker.min_free_ratio").unwrap_or(0.0));
+        .tuned(tuned(settings))
+        .grace(Duration::from_secs(settings.whole("worker.shutdown_grace_s").unwrap_or(30)));
     for (queue, weight) in settings.queues() {
         builder = builder.weighted_queue(&queue, weight);
-    }
-    if let Some(threshold) = millis("worker.latency_threshold_ms") {
-        builder = builder.latency_threshold(threshold);
     }
     if let Some(profile) = &settings.value("profile").text {
         builder = builder.profile_name(profile);
@@ -45,6 +34,25 @@ pub fn builder(store: &StoreHandle, settings: &Settings) -> Result<WorkerBuilder
         Some(name) => builder.name(name),
         None => builder,
     })
+}
+
+/// What the settings say about a worker that can be changed while it runs.
+pub fn tuned(settings: &Settings) -> Tuned {
+    let default = Tuned::default();
+    let millis = |key| settings.whole(key).map(Duration::from_millis);
+    let ratio = |key, default| settings.ratio(key).unwrap_or(default);
+    Tuned {
+        slots: settings.slots().0,
+        claim_size: settings
+            .whole("worker.claim_batch_size")
+            .map_or(default.claim_size, |size| size as usize),
+        poll_interval: millis("worker.poll_interval_ms").unwrap_or(default.poll_interval),
+        poll_interval_max: millis("worker.poll_interval_max_ms").unwrap_or(default.poll_interval_max),
+        min_free_ratio: ratio("worker.min_free_ratio", default.min_free_ratio),
+        memory_high: ratio("worker.memory_high", default.memory_high),
+        memory_stop: ratio("worker.memory_stop", default.memory_stop),
+        latency_threshold: millis("worker.latency_threshold_ms"),
+    }
 }
 
 /// Checks everything and makes the worker.
@@ -74,12 +82,13 @@ type Ended = Result<Option<Summary>, WorkerError>;
 ///
 /// # Errors
 /// When the worker cannot start.
-pub async fn run(parts: Parts, context: &Context, logs: &Logs) -> Outcome {
+pub async fn run(parts: Parts, live: &Live) -> Outcome {
     let mut signals =
         Signals::new().map_err(|error| Problem::because("signals cannot be handled", &error))?;
     let (stop, closing) = (Stop::default(), parts.closing);
     let mut running = JoinSet::<Ended>::new();
     if let Some(worker) = parts.worker {
+        live.tunes(worker.tuning());
         let stop = stop.clone();
         running.spawn(async move { worker.run_until(stop).await.map(Some) });
     }
@@ -109,7 +118,7 @@ pub async fn run(parts: Parts, context: &Context, logs: &Logs) -> Outcome {
                     closing.cancel();
                     stop.again();
                 }
-                Event::Reload => reload(context, logs),
+                Event::Reload => live.hang_up(),
             },
         }
     }
@@ -121,22 +130,11 @@ pub async fn run(parts: Parts, context: &Context, logs: &Logs) -> Outcome {
         // It only looks at its token now and then, and may have been waiting for the store.
         let _ = tokio::time::timeout(Duration::from_secs(2), narrator).await;
     }
-    logs.end().await;
+    live.logs().end().await;
     match failed {
         Some(WorkerError::Store(error)) => Err(error.into()),
         Some(error) => Err(Problem::because("the worker could not start", &error)),
         None => Ok(Exit::Done),
-    }
-}
-
-/// Reads live settings again. A mistake in them is told, and nothing is changed.
-fn reload(context: &Context, logs: &Logs) {
-    match (context.reread)() {
-        Ok(settings) => match logs.reload(&settings) {
-            Ok(()) => info!(level = settings.value("log.level").text, "live settings were read again"),
-            Err(error) => warn!(%error, "the log level cannot be changed"),
-        },
-        Err(problem) => warn!(problem = problem.message, "settings were not read again"),
     }
 }
 

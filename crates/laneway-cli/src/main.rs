@@ -14,6 +14,7 @@ mod builtin;
 mod commands;
 mod context;
 mod daemon;
+mod live;
 mod logging;
 mod open;
 mod output;

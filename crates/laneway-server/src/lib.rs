@@ -38,10 +38,12 @@ mod probes;
 mod problem;
 mod routes;
 mod server;
+mod settings;
 pub mod tokens;
 pub mod wire;
 
-pub use server::{BindError, Bound, BuildError, Server, ServerBuilder, ShownSetting, Tokens};
+pub use server::{BindError, Bound, BuildError, Server, ServerBuilder, Tokens};
+pub use settings::{ReloadError, Reloaded, SettingsSource, ShownSetting};
 
 /// Every code that an answer may have, with its HTTP status: what `docs/http.md` shows.
 pub fn error_codes() -> impl Iterator<Item = (u16, &'static str)> {

@@ -41,6 +41,7 @@ pub(crate) const STATUSES: &[(u16, &[&str])] = &[
         &[
             "bulk_ended",
             "idempotency_conflict",
+            "invalid_settings",
             "no_failed_children",
             "plain_success",
             "schedule_exists",

@@ -26,7 +26,8 @@ use crate::guard::guard;
 use crate::metrics::{self, Metrics};
 use crate::probes;
 use crate::problem::Problem;
-use crate::server::{Routes, ShownSetting, Tokens};
+use crate::server::{Routes, Tokens};
+use crate::settings::SettingsSource;
 use crate::tokens::Seen;
 
 /// What every handler may use. Cheap to clone.
@@ -35,7 +36,7 @@ pub(crate) type App = Arc<Parts>;
 pub(crate) struct Parts {
     pub store: Arc<dyn Store>,
     pub tokens: Tokens,
-    pub settings: Vec<ShownSetting>,
+    pub settings: Arc<dyn SettingsSource>,
     /// Nothing may be changed.
     pub read_only: bool,
     pub routes: Routes,
@@ -110,6 +111,7 @@ fn documented() -> OpenApiRouter<App> {
         .routes(routes!(overview::suggest))
         .routes(routes!(health::store))
         .routes(routes!(health::settings))
+        .routes(routes!(health::reload))
         .routes(routes!(stream::stream))
         .routes(routes!(token_routes::list, token_routes::create))
         .routes(routes!(token_routes::revoke))

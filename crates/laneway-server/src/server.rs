@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use laneway::Metrics;
 use laneway_core::Store;
-use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +16,7 @@ use crate::driver::Driver;
 use crate::feed::Feed;
 use crate::metrics;
 use crate::routes::{self, App, Parts};
+use crate::settings::SettingsSource;
 use crate::tokens::Seen;
 
 /// The address of a server that was given none.
@@ -86,22 +86,9 @@ pub struct ServerBuilder {
     tokens: Tokens,
     metrics: Option<Metrics>,
     hosts: Vec<String>,
-    settings: Vec<ShownSetting>,
+    settings: Arc<dyn SettingsSource>,
     read_only: bool,
     routes: Routes,
-}
-
-/// A setting as `GET /api/v1/settings` shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ShownSetting {
-    /// Its name.
-    pub key: String,
-    /// Its value, without passwords; none when it is not set.
-    pub value: Option<String>,
-    /// Where the value came from.
-    pub from: String,
-    /// Whether the process reads it again while it runs.
-    pub live: bool,
 }
 
 /// Which routes a server has.
@@ -121,7 +108,7 @@ impl Server {
             tokens: Tokens::Open,
             metrics: None,
             hosts: vec![],
-            settings: vec![],
+            settings: Arc::new(Vec::new()),
             read_only: false,
             routes: Routes::All,
         }
@@ -171,9 +158,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Shows these at `/api/v1/settings`.
-    pub fn settings(mut self, settings: Vec<ShownSetting>) -> Self {
-        self.settings = settings;
+    /// Shows these at `/api/v1/settings`, and reads them again on `POST /api/v1/settings/reload`.
+    pub fn settings(mut self, settings: impl SettingsSource) -> Self {
+        self.settings = Arc::new(settings);
         self
     }
 

@@ -13,11 +13,12 @@ use crate::handler::{Handler, IntoAnswer, Registered, Setup};
 use crate::lanes::LaneWatch;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::options::{CLAIM_SIZE_MAX, Options, Profile, SLOTS_MAX, Sizing, read_environment};
+use crate::options::{Options, Profile, Sizing, read_environment};
 use crate::shared::Shared;
 use crate::sql_handlers::SqlKinds;
 use crate::state::States;
 use crate::store_handle::StoreHandle;
+use crate::tuning::{Tuned, Tuning};
 use crate::worker::Worker;
 
 /// Describes a worker. Made by [`Worker::builder`].
@@ -25,6 +26,7 @@ use crate::worker::Worker;
 pub struct WorkerBuilder {
     store: StoreHandle,
     options: Options,
+    tuned: Tuned,
     sizing: Sizing,
     queues: Vec<(String, u32)>,
     handlers: Vec<Registered>,
@@ -52,6 +54,7 @@ impl WorkerBuilder {
         Self {
             store,
             options: Options::default(),
+            tuned: Tuned::default(),
             sizing: Sizing::default(),
             queues: vec![],
             handlers: vec![],
@@ -171,22 +174,28 @@ impl WorkerBuilder {
         self
     }
 
+    /// Sets at once everything that can be changed while the worker runs: see [`Worker::tuning`].
+    pub fn tuned(mut self, tuned: Tuned) -> Self {
+        self.tuned = tuned;
+        self
+    }
+
     /// How many tasks one claim takes at most. 50: small claims share work evenly between workers; one worker alone
     /// with very short tasks does more with 500.
     pub fn claim_size(mut self, tasks: usize) -> Self {
-        self.options.claim_size = tasks;
+        self.tuned.claim_size = tasks;
         self
     }
 
     /// How often the worker looks for work while no hints arrive. 100 ms.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.options.poll_interval = interval;
+        self.tuned.poll_interval = interval;
         self
     }
 
     /// How often it looks while hints arrive and nothing is there, in case one was lost. 1 s.
     pub fn poll_interval_max(mut self, interval: Duration) -> Self {
-        self.options.poll_interval_max = interval;
+        self.tuned.poll_interval_max = interval;
         self
     }
 
@@ -205,19 +214,19 @@ impl WorkerBuilder {
     /// Keeps this share of the slots free: with fewer, nothing is claimed. 0, because a free slot is there to be
     /// used; ignored below 20 slots, where it would stall the worker.
     pub fn min_free_ratio(mut self, ratio: f64) -> Self {
-        self.options.min_free_ratio = ratio;
+        self.tuned.min_free_ratio = ratio;
         self
     }
 
     /// Above this share of memory in use claims are halved. 0.8.
     pub fn memory_high(mut self, ratio: f64) -> Self {
-        self.options.memory_high = ratio;
+        self.tuned.memory_high = ratio;
         self
     }
 
     /// From this share of memory in use on nothing is claimed; what runs goes on. 0.95.
     pub fn memory_stop(mut self, ratio: f64) -> Self {
-        self.options.memory_stop = ratio;
+        self.tuned.memory_stop = ratio;
         self
     }
 
@@ -229,7 +238,7 @@ impl WorkerBuilder {
 
     /// When one attempt of a hundred takes longer than this, claims are 30 % smaller. None.
     pub fn latency_threshold(mut self, threshold: Duration) -> Self {
-        self.options.latency_threshold = Some(threshold);
+        self.tuned.latency_threshold = Some(threshold);
         self
     }
 
@@ -249,7 +258,7 @@ impl WorkerBuilder {
     /// `MAX_CONCURRENT_TASKS`, `CLAIM_BATCH_SIZE`, `POLL_INTERVAL_MS`.
     pub fn environment(mut self) -> Self {
         let look = |name: &str| std::env::var(name);
-        read_environment(look, &mut self.options, &mut self.sizing, &mut self.problems);
+        read_environment(look, &mut self.tuned, &mut self.sizing, &mut self.problems);
         self
     }
 
@@ -259,20 +268,22 @@ impl WorkerBuilder {
     /// All mistakes at once: no handler, two for one kind, a handler that asks for what the worker does not have, names and
     /// numbers that are not allowed, bad values in the environment.
     pub fn build(mut self) -> Result<Worker, BuildError> {
-        self.check_numbers();
+        let (slots, slots_because) = self.sizing.slots(self.tuned.slots);
+        self.tuned.slots = slots;
+        self.problems.extend(self.tuned.problems());
         let queues = self.checked_queues();
         let handlers = self.checked_handlers();
         if !self.problems.is_empty() {
             return Err(BuildError { problems: self.problems });
         }
-        let (slots, slots_because) = self.sizing.slots(self.options.slots);
         let alone = handlers.iter().filter(|(_, handler)| handler.needs_own_lease);
         let profile = self.profile_name.or_else(|| self.sizing.profile.map(|profile| profile.to_string()));
         let metrics = Metrics::new(&*self.store, profile);
         metrics.counted.slots.set(slots as i64);
         let shared = Shared {
             store: self.store,
-            options: Options { queues, slots, slots_because, ..self.options },
+            options: Options { queues, slots_because, ..self.options },
+            tuning: Tuning::new(self.tuned),
             kinds: handlers.keys().cloned().collect(),
             alone: alone.map(|(kind, _)| kind.clone()).collect(),
             handlers,
@@ -283,42 +294,6 @@ impl WorkerBuilder {
             board: Board::default(),
         };
         Ok(Worker::new(shared))
-    }
-
-    fn check_numbers(&mut self) {
-        let slots = self.sizing.slots(self.options.slots).0;
-        let Options { claim_size, poll_interval, poll_interval_max, min_free_ratio, .. } = self.options;
-        let Options { memory_high, memory_stop, .. } = self.options;
-        let mut check = |right: bool, problem: String| {
-            if !right {
-                self.problems.push(problem);
-            }
-        };
-        check((1..=SLOTS_MAX).contains(&slots), format!("slots is {slots}; allowed is 1 to {SLOTS_MAX}"));
-        check(
-            (1..=CLAIM_SIZE_MAX).contains(&claim_size),
-            format!("claim_size is {claim_size}; allowed is 1 to {CLAIM_SIZE_MAX}"),
-        );
-        let millisecond = Duration::from_millis(1);
-        check(
-            poll_interval >= millisecond,
-            format!("poll_interval is {poll_interval:?}; it must be 1 ms or more"),
-        );
-        check(
-            poll_interval_max >= poll_interval,
-            format!(
-                "poll_interval_max is {poll_interval_max:?}, which is less than poll_interval ({poll_interval:?})"
-            ),
-        );
-        let ratios =
-            [("min_free_ratio", min_free_ratio), ("memory_high", memory_high), ("memory_stop", memory_stop)];
-        for (name, ratio) in ratios {
-            check((0.0..=1.0).contains(&ratio), format!("{name} is {ratio}; allowed is 0 to 1"));
-        }
-        check(
-            memory_stop >= memory_high,
-            format!("memory_stop is {memory_stop}, which is less than memory_high ({memory_high})"),
-        );
     }
 
     fn checked_queues(&mut self) -> Vec<(QueueName, u32)> {

@@ -71,6 +71,7 @@ mod summary;
 pub mod testing;
 mod timings;
 mod trace;
+mod tuning;
 mod vitals;
 mod worker;
 
@@ -100,6 +101,7 @@ pub use store_handle::StoreHandle;
 pub use summary::Summary;
 pub use timings::Timings;
 pub use trace::TraceContext;
+pub use tuning::{Tuned, Tuning, TuningError};
 pub use worker::{Worker, WorkerError};
 
 /// The examples of the README, which are compiled and run.

@@ -9,30 +9,18 @@ use std::time::Duration;
 use laneway_core::QueueName;
 
 use crate::memory::Memory;
-
-/// More slots than this are a mistake.
-pub(crate) const SLOTS_MAX: usize = 1_000_000;
-/// More tasks than this in one claim are a mistake.
-pub(crate) const CLAIM_SIZE_MAX: usize = 10_000;
+use crate::tuning::Tuned;
 
 pub(crate) type MemoryProbe = Arc<dyn Fn() -> Option<Memory> + Send + Sync>;
 
-/// The settings of a worker, with their defaults.
+/// The settings of a worker that stay as they are while it runs, with their defaults. The others are [`Tuned`].
 #[derive(Clone)]
 pub(crate) struct Options {
     pub name: String,
     pub queues: Vec<(QueueName, u32)>,
-    pub slots: usize,
-    pub claim_size: usize,
-    pub poll_interval: Duration,
-    pub poll_interval_max: Duration,
     pub grace: Duration,
     pub patience: Duration,
-    pub min_free_ratio: f64,
-    pub memory_high: f64,
-    pub memory_stop: f64,
     pub memory_probe: MemoryProbe,
-    pub latency_threshold: Option<Duration>,
     /// How the number of slots came about, for the log.
     pub slots_because: String,
 }
@@ -42,17 +30,9 @@ impl Default for Options {
         Self {
             name: default_name(),
             queues: vec![],
-            slots: 1_000,
-            claim_size: 50,
-            poll_interval: Duration::from_millis(100),
-            poll_interval_max: Duration::from_secs(1),
             grace: Duration::from_secs(30),
             patience: Duration::from_secs(5),
-            min_free_ratio: 0.0,
-            memory_high: 0.8,
-            memory_stop: 0.95,
             memory_probe: Arc::new(Memory::now),
-            latency_threshold: None,
             slots_because: "default".into(),
         }
     }
@@ -143,7 +123,7 @@ impl Sizing {
 /// What the environment says. Mistakes are gathered for `build`.
 pub(crate) fn read_environment(
     variable: impl Fn(&str) -> Result<String, VarError>,
-    options: &mut Options,
+    tuned: &mut Tuned,
     sizing: &mut Sizing,
     problems: &mut Vec<String>,
 ) {
@@ -165,20 +145,20 @@ pub(crate) fn read_environment(
         read("POLL_INTERVAL_MS", "a whole number from 1"),
     ];
     for (name, text, allowed) in found.into_iter().flatten() {
-        if apply(&name, &text, options, sizing).is_none() {
+        if apply(&name, &text, tuned, sizing).is_none() {
             problems.push(format!("{name} is `{}`; allowed is {allowed}", text.escape_debug()));
         }
     }
 }
 
-fn apply(name: &str, text: &str, options: &mut Options, sizing: &mut Sizing) -> Option<()> {
+fn apply(name: &str, text: &str, tuned: &mut Tuned, sizing: &mut Sizing) -> Option<()> {
     let number = || text.parse::<usize>().ok().filter(|number| *number > 0);
     match name {
         "LANEWAY_PROFILE" => sizing.profile = Some(text.parse().ok()?),
         "WORKER_CONCURRENCY" => sizing.concurrency = Some(number()?),
         "MAX_CONCURRENT_TASKS" => sizing.ceiling = Some(number()?),
-        "CLAIM_BATCH_SIZE" => options.claim_size = number()?,
-        _ => options.poll_interval = Duration::from_millis(number()? as u64),
+        "CLAIM_BATCH_SIZE" => tuned.claim_size = number()?,
+        _ => tuned.poll_interval = Duration::from_millis(number()? as u64),
     }
     Some(())
 }
@@ -187,15 +167,15 @@ fn apply(name: &str, text: &str, options: &mut Options, sizing: &mut Sizing) -> 
 mod tests {
     use super::*;
 
-    fn environment(variables: &[(&str, &str)]) -> (Options, usize, String, Vec<String>) {
-        let (mut options, mut sizing, mut problems) = (Options::default(), Sizing::default(), vec![]);
+    fn environment(variables: &[(&str, &str)]) -> (Tuned, usize, String, Vec<String>) {
+        let (mut tuned, mut sizing, mut problems) = (Tuned::default(), Sizing::default(), vec![]);
         let look = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned()).ok_or(VarError::NotPresent)
         };
-        read_environment(look, &mut options, &mut sizing, &mut problems);
-        let (slots, because) = sizing.slots(options.slots);
-        (options, slots, because, problems)
+        read_environment(look, &mut tuned, &mut sizing, &mut problems);
+        let (slots, because) = sizing.slots(tuned.slots);
+        (tuned, slots, because, problems)
     }
 
     #[test]
@@ -241,8 +221,8 @@ mod tests {
 
     #[test]
     fn claim_size_and_poll_interval_come_from_the_environment() {
-        let (options, ..) = environment(&[("CLAIM_BATCH_SIZE", "10"), ("POLL_INTERVAL_MS", "50")]);
+        let (tuned, ..) = environment(&[("CLAIM_BATCH_SIZE", "10"), ("POLL_INTERVAL_MS", "50")]);
 
-        assert_eq!((options.claim_size, options.poll_interval), (10, Duration::from_millis(50)));
+        assert_eq!((tuned.claim_size, tuned.poll_interval), (10, Duration::from_millis(50)));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::latency::Latency;
-use crate::options::Options;
+use crate::tuning::Tuned;
 
 /// Under this many slots a share of free slots is too coarse to be kept free.
 const SLOTS_FOR_RATIO: usize = 20;
@@ -28,31 +28,23 @@ pub(crate) struct ClaimLimit {
 
 /// What the signals are measured against.
 pub(crate) struct Pressure {
-    claim_size: usize,
-    slots: usize,
-    min_free_ratio: f64,
-    memory_high: f64,
-    memory_stop: f64,
-    latency_threshold: Option<Duration>,
+    tuned: Tuned,
     latency: Latency,
 }
 
 impl Pressure {
-    pub(crate) fn new(options: &Options, now: Instant) -> Self {
-        Self {
-            claim_size: options.claim_size,
-            slots: options.slots,
-            min_free_ratio: options.min_free_ratio,
-            memory_high: options.memory_high,
-            memory_stop: options.memory_stop,
-            latency_threshold: options.latency_threshold,
-            latency: Latency::new(now),
-        }
+    pub(crate) fn new(tuned: Tuned, now: Instant) -> Self {
+        Self { tuned, latency: Latency::new(now) }
+    }
+
+    /// From now on the signals are measured against these.
+    pub(crate) fn retune(&mut self, tuned: Tuned) {
+        self.tuned = tuned;
     }
 
     /// An attempt took this long.
     pub(crate) fn record(&mut self, now: Instant, took: Duration) {
-        if self.latency_threshold.is_some() {
+        if self.tuned.latency_threshold.is_some() {
             self.latency.record(now, took);
         }
     }
@@ -61,24 +53,25 @@ impl Pressure {
     pub(crate) fn claim_limit(&mut self, now: Instant, free: usize, memory: f64) -> ClaimLimit {
         let slots = if self.is_saturated(free) { 0.0 } else { 1.0 };
         let memory = self.memory_factor(memory);
-        let slow = self.latency_threshold.is_some_and(|threshold| self.latency.p99(now) > threshold);
+        let slow = self.tuned.latency_threshold.is_some_and(|threshold| self.latency.p99(now) > threshold);
         let latency = if slow { LATENCY_FACTOR } else { 1.0 };
-        let wanted = (self.claim_size as f64 * memory * latency) as usize;
+        let wanted = (self.tuned.claim_size as f64 * memory * latency) as usize;
         let tasks = if slots == 0.0 || memory == 0.0 { 0 } else { wanted.max(1).min(free) };
         ClaimLimit { tasks, slots, memory, latency }
     }
 
     fn memory_factor(&self, used: f64) -> f64 {
         match used {
-            used if used >= self.memory_stop => 0.0,
-            used if used > self.memory_high => MEMORY_FACTOR,
+            used if used >= self.tuned.memory_stop => 0.0,
+            used if used > self.tuned.memory_high => MEMORY_FACTOR,
             _ => 1.0,
         }
     }
 
     fn is_saturated(&self, free: usize) -> bool {
-        let kept_free = self.min_free_ratio * self.slots as f64;
-        free == 0 || (self.slots >= SLOTS_FOR_RATIO && (free as f64) < kept_free)
+        let Tuned { slots, min_free_ratio, .. } = self.tuned;
+        let kept_free = min_free_ratio * slots as f64;
+        free == 0 || (slots >= SLOTS_FOR_RATIO && (free as f64) < kept_free)
     }
 }
 
@@ -86,10 +79,10 @@ impl Pressure {
 mod tests {
     use super::*;
 
-    fn pressure(change: impl FnOnce(&mut Options)) -> Pressure {
-        let mut options = Options::default();
-        change(&mut options);
-        Pressure::new(&options, Instant::now())
+    fn pressure(change: impl FnOnce(&mut Tuned)) -> Pressure {
+        let mut tuned = Tuned::default();
+        change(&mut tuned);
+        Pressure::new(tuned, Instant::now())
     }
 
     fn limit(pressure: &mut Pressure, free: usize, memory: f64) -> usize {
@@ -107,19 +100,19 @@ mod tests {
 
     #[test]
     fn memory_halves_and_latency_takes_a_third_off() {
-        let mut pressure = pressure(|options| options.latency_threshold = Some(Duration::from_millis(10)));
+        let mut pressure = pressure(|tuned| tuned.latency_threshold = Some(Duration::from_millis(10)));
         (0..100).for_each(|_| pressure.record(Instant::now(), Duration::from_millis(500)));
 
         assert_eq!(limit(&mut pressure, 1_000, 0.5), 35);
         assert_eq!(limit(&mut pressure, 1_000, 0.81), 17);
 
-        pressure.latency_threshold = None;
+        pressure.retune(Tuned::default());
         assert_eq!(limit(&mut pressure, 1_000, 0.81), 25);
     }
 
     #[test]
     fn nothing_is_claimed_when_memory_is_all_but_used_up() {
-        let mut pressure = pressure(|options| options.memory_stop = 0.9);
+        let mut pressure = pressure(|tuned| tuned.memory_stop = 0.9);
 
         assert_eq!(limit(&mut pressure, 1_000, 0.89), 25);
         assert_eq!(limit(&mut pressure, 1_000, 0.9), 0);
@@ -127,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_share_of_free_slots_is_kept_by_large_workers_only() {
-        let ratio = |slots| pressure(|options| (options.slots, options.min_free_ratio) = (slots, 0.1));
+        let ratio = |slots| pressure(|tuned| (tuned.slots, tuned.min_free_ratio) = (slots, 0.1));
 
         assert_eq!(limit(&mut ratio(1_000), 99, 0.1), 0);
         assert_eq!(limit(&mut ratio(1_000), 100, 0.1), 50);
@@ -136,10 +129,10 @@ mod tests {
 
     #[test]
     fn a_small_worker_under_all_pressure_still_claims() {
-        let mut pressure = pressure(|options| {
-            options.slots = 2;
-            options.claim_size = 1;
-            options.latency_threshold = Some(Duration::from_millis(1));
+        let mut pressure = pressure(|tuned| {
+            tuned.slots = 2;
+            tuned.claim_size = 1;
+            tuned.latency_threshold = Some(Duration::from_millis(1));
         });
         (0..100).for_each(|_| pressure.record(Instant::now(), Duration::from_secs(1)));
 

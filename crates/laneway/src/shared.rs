@@ -12,11 +12,13 @@ use crate::options::Options;
 use crate::sql_handlers::SqlKinds;
 use crate::state::States;
 use crate::store_handle::StoreHandle;
+use crate::tuning::Tuning;
 
-/// Never changes while the worker runs, but for the kinds that have handlers in the database.
+/// Never changes while the worker runs, but for its tuning and the kinds that have handlers in the database.
 pub(crate) struct Shared {
     pub store: StoreHandle,
     pub options: Options,
+    pub tuning: Tuning,
     pub handlers: HashMap<Kind, Registered>,
     /// The kinds that have handlers here.
     pub kinds: Vec<Kind>,

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// Shared by one coordinator and one renewing thread.
 pub(crate) struct Vitals {
-    slots: usize,
+    slots: AtomicUsize,
     running: AtomicUsize,
     draining: AtomicBool,
     memory_percent: AtomicU8,
@@ -45,7 +45,7 @@ impl Known {
 impl Vitals {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
-            slots,
+            slots: AtomicUsize::new(slots),
             running: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             memory_percent: AtomicU8::new(0),
@@ -99,6 +99,10 @@ impl Vitals {
         self.known().settled(lease);
     }
 
+    pub(crate) fn set_slots(&self, slots: usize) {
+        self.slots.store(slots, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_running(&self, running: usize) {
         self.running.store(running, Ordering::Relaxed);
     }
@@ -121,9 +125,10 @@ impl Vitals {
     }
 
     pub(crate) fn capacity(&self) -> Capacity {
-        let free = self.slots.saturating_sub(self.running.load(Ordering::Relaxed));
+        let slots = self.slots.load(Ordering::Relaxed);
+        let free = slots.saturating_sub(self.running.load(Ordering::Relaxed));
         Capacity {
-            slots: self.slots as u32,
+            slots: slots as u32,
             free: free as u32,
             memory_percent: self.memory_percent.load(Ordering::Relaxed),
             draining: self.draining.load(Ordering::Relaxed),

@@ -17,6 +17,7 @@ use crate::shared::Shared;
 use crate::stop::{Signals, Stop};
 use crate::store_handle::StoreHandle;
 use crate::summary::Summary;
+use crate::tuning::Tuning;
 use crate::vitals::Vitals;
 
 /// Orders that wait for the coordinator at most; they are repeated with every renewal.
@@ -97,7 +98,12 @@ impl Worker {
 
     /// How many attempts it runs at once.
     pub fn slots(&self) -> usize {
-        self.shared.options.slots
+        self.shared.tuning.get().slots
+    }
+
+    /// Changes it while it runs. Keep it, since running consumes the worker.
+    pub fn tuning(&self) -> Tuning {
+        self.shared.tuning.clone()
     }
 
     /// Runs until SIGTERM or SIGINT: the first one drains within the grace time, the second one stops now.
@@ -149,7 +155,7 @@ impl Worker {
     async fn start(self, stop: Stop, until_empty: bool) -> Result<Summary, WorkerError> {
         self.shared.sql.refresh(&self.shared.store, &self.shared.kinds).await?;
         self.announce().await?;
-        let vitals = Arc::new(Vitals::new(self.shared.options.slots));
+        let vitals = Arc::new(Vitals::new(self.slots()));
         let (orders, received) = mpsc::channel(ORDERS_MAX);
         // Cancelled when the coordinator has ended, or when this future is dropped.
         let helpers_stop = CancellationToken::new();
@@ -179,19 +185,19 @@ impl Worker {
 
     /// Says what starts, and checks that there will be enough connections.
     async fn announce(&self) -> Result<(), WorkerError> {
-        let options = &self.shared.options;
+        let (options, tuned) = (&self.shared.options, self.shared.tuning.get());
         let queues: Vec<_> =
             options.queues.iter().map(|(queue, weight)| format!("{queue}={weight}")).collect();
         info!(
             name = options.name,
             store = self.shared.store.name(),
-            slots = options.slots,
+            slots = tuned.slots,
             from = options.slots_because,
-            claim_size = options.claim_size,
+            claim_size = tuned.claim_size,
             queues = queues.join(","),
             kinds = self.shared.kinds.len(),
             "the worker starts with {} slots ({})",
-            options.slots,
+            tuned.slots,
             options.slots_because
         );
         #[cfg(feature = "postgres")]

@@ -141,7 +141,10 @@ fn explain(key: &str, context: &Context) -> Outcome {
         ("allowed", setting.form.allowed()),
         ("flag", format!("--{}", setting.flag)),
         ("variables", format!("{}{plain}", setting.variable())),
-        ("live", if setting.live { "yes, with SIGHUP" } else { "no" }.to_owned()),
+        (
+            "live",
+            if setting.live { "yes, with SIGHUP or POST /api/v1/settings/reload" } else { "no" }.to_owned(),
+        ),
     ];
     context.out.one("setting", &Row::of(value), key, &fields)?;
     Ok(Exit::Done)

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use clap::Args;
 use laneway::Metrics;
 use laneway_core::Store;
-use laneway_server::{Bound, Server, ServerBuilder, ShownSetting, Tokens};
+use laneway_server::{Bound, Server, ServerBuilder, Tokens};
 use tracing::info;
 
+use crate::builtin;
 use crate::context::Context;
 use crate::daemon::{self, Parts};
+use crate::live::Live;
 use crate::problem::{Exit, Outcome, Problem};
 use crate::settings::{Flags, Given, Serving, Settings, Working};
-use crate::{builtin, logging};
 
 /// Serves HTTP.
 #[derive(Args, Debug)]
@@ -29,7 +30,7 @@ pub struct Serve {
 
 impl Serve {
     pub async fn run(&self, context: &Context) -> Outcome {
-        let logs = logging::start(&context.settings);
+        let live = Live::start(context, Settings::clone);
         let opened = context.store_to_serve().await?;
         let worker = match self.worker {
             true => Some(daemon::build(builtin::all(
@@ -40,9 +41,9 @@ impl Serve {
         };
         let metrics = worker.as_ref().map(laneway::Worker::metrics);
         let probes = probes(&opened.store, &context.settings, metrics.clone()).await?;
-        let server = bind(opened.store, &context.settings, metrics).await?;
+        let server = bind(opened.store, &live, metrics).await?;
         info!(address = %server.address(), store = opened.shown, worker = self.worker, "serving HTTP");
-        daemon::run(Parts { worker, server: Some(server), probes, ..Parts::default() }, context, &logs).await
+        daemon::run(Parts { worker, server: Some(server), probes, ..Parts::default() }, &live).await
     }
 
     pub fn flags(&self) -> Vec<Given> {
@@ -53,10 +54,11 @@ impl Serve {
 /// A server that listens. Other machines need a token.
 pub async fn bind(
     store: Arc<dyn Store>,
-    settings: &Settings,
+    live: &Arc<Live>,
     metrics: Option<Metrics>,
 ) -> Result<Bound, Problem> {
-    let mut builder = Server::builder(Arc::clone(&store)).settings(shown(settings));
+    let settings = &live.settings();
+    let mut builder = Server::builder(Arc::clone(&store)).settings(Arc::clone(live));
     if let Some(host) = settings.public_host() {
         builder = builder.host(host);
     }
@@ -106,16 +108,4 @@ async fn listen(
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         Problem { causes: cause.into_iter().collect(), ..Problem::new(Exit::Error, error.to_string()) }
     })
-}
-
-/// The settings as `GET /api/v1/settings` shows them.
-fn shown(settings: &Settings) -> Vec<ShownSetting> {
-    let all = settings.all().iter();
-    all.map(|value| ShownSetting {
-        key: value.setting.key.into(),
-        value: value.shown(),
-        from: value.origin.to_string(),
-        live: value.setting.live,
-    })
-    .collect()
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use laneway::Profile;
+use laneway_server::Reloaded;
 
 use super::file::{self, Entry};
 use super::flags::Given;
@@ -207,6 +208,26 @@ impl Settings {
         let value = value.expect("the table has every key that is asked for");
         *value = default(value.setting);
         changed
+    }
+
+    /// These settings with what is live in `read` in the place of what was, and what has changed.
+    pub fn reloaded(&self, read: &Self) -> (Self, Reloaded) {
+        let (mut next, mut reloaded) = (self.clone(), Reloaded::default());
+        // A profile stands for several settings of which not all are live: it is changed as a whole, or not at all.
+        let other_profile = self.value("profile").text != read.value("profile").text;
+        let is_preset = |value: &Value| matches!(value.origin, Origin::Profile(_));
+        for (old, new) in next.values.iter_mut().zip(&read.values) {
+            let waits = !old.setting.live || (other_profile && (is_preset(old) || is_preset(new)));
+            match (old.text == new.text, waits) {
+                (true, true) => (),
+                (false, true) => reloaded.needs_restart.push(old.setting.key.into()),
+                (is_same, false) => {
+                    reloaded.changed.extend((!is_same).then(|| old.setting.key.to_owned()));
+                    *old = new.clone();
+                }
+            }
+        }
+        (next, reloaded)
     }
 
     /// The context that is used, if it is marked as production.

@@ -34,7 +34,9 @@ read from there, and never shown.
 A worker serves the queue `default` unless it is told which: a task waits in a queue of its own for a worker that is meant for it. `worker.min_free_ratio`
 is 0, because a free slot is there to be used: with 0.1 a worker of 1,000 slots would keep 100 idle while work waits.
 
-Settings that are marked *live* are read again by `dev`, `serve` and workers when they get SIGHUP. What belongs to a queue or a lane (pauses, limits,
+Settings that are marked *live* are read again by `dev`, `serve` and workers when they get SIGHUP, and by servers on `POST /api/v1/settings/reload`. Files are
+checked as a whole first: a mistake in them is told and changes nothing. Changes of other settings are named; they need a restart. With fewer slots than tasks run,
+a worker claims nothing until enough of them have ended. What belongs to a queue or a lane (pauses, limits,
 retention, serial queues) is no setting of a process but kept in the store, with its author in the audit, and counts at once: `queues set`, `lanes set`.
 
 ## Contexts

@@ -27,7 +27,7 @@ pub struct Setting {
     pub form: Form,
     /// None: it is not set.
     pub default: Option<&'static str>,
-    /// True when SIGHUP makes a running daemon read it again.
+    /// True when a running daemon can read it again: on SIGHUP, or `POST /api/v1/settings/reload`.
     pub live: bool,
     pub help: &'static str,
 }
@@ -141,7 +141,8 @@ pub static SETTINGS: &[Setting] = &[
         "tasks that run at once at most, whatever count and concurrency say",
     )
     .plain("MAX_CONCURRENT_TASKS")
-    .default("1000"),
+    .default("1000")
+    .live(),
     Setting::new(
         "worker.count",
         Working,
@@ -157,7 +158,8 @@ pub static SETTINGS: &[Setting] = &[
         Form::Whole(1, 1_000_000),
         "tasks that run at once, times worker.count; as many as worker.max_concurrent_tasks if not set",
     )
-    .plain("WORKER_CONCURRENCY"),
+    .plain("WORKER_CONCURRENCY")
+    .live(),
     Setting::new(
         "worker.claim_batch_size",
         Working,
@@ -166,7 +168,8 @@ pub static SETTINGS: &[Setting] = &[
         "tasks that one claim takes at most; never more than there are free slots",
     )
     .plain("CLAIM_BATCH_SIZE")
-    .default("50"),
+    .default("50")
+    .live(),
     Setting::new(
         "worker.poll_interval_ms",
         Working,
@@ -175,7 +178,8 @@ pub static SETTINGS: &[Setting] = &[
         "how often a worker looks for work while no hints arrive",
     )
     .plain("POLL_INTERVAL_MS")
-    .default("100"),
+    .default("100")
+    .live(),
     Setting::new(
         "worker.poll_interval_max_ms",
         Working,
@@ -183,7 +187,8 @@ pub static SETTINGS: &[Setting] = &[
         Form::Whole(1, 600_000),
         "how often it looks while hints arrive, in case one was lost",
     )
-    .default("1000"),
+    .default("1000")
+    .live(),
     Setting::new(
         "worker.wake",
         Working,
@@ -199,7 +204,8 @@ pub static SETTINGS: &[Setting] = &[
         Form::Ratio,
         "above this share of memory in use claims are halved",
     )
-    .default("0.8"),
+    .default("0.8")
+    .live(),
     Setting::new(
         "worker.memory_stop",
         Working,
@@ -207,7 +213,8 @@ pub static SETTINGS: &[Setting] = &[
         Form::Ratio,
         "above this share of memory in use nothing is claimed",
     )
-    .default("0.95"),
+    .default("0.95")
+    .live(),
     Setting::new(
         "worker.min_free_ratio",
         Working,
@@ -215,14 +222,16 @@ pub static SETTINGS: &[Setting] = &[
         Form::Ratio,
         "keeps this share of the slots free; ignored below 20 slots",
     )
-    .default("0"),
+    .default("0")
+    .live(),
     Setting::new(
         "worker.latency_threshold_ms",
         Working,
         "latency-threshold-ms",
         Form::Whole(1, 86_400_000),
         "when one attempt of a hundred takes longer than this, claims are 30 % smaller",
-    ),
+    )
+    .live(),
     Setting::new(
         "worker.shutdown_grace_s",
         Working,

@@ -79,7 +79,7 @@ default    50
 allowed    1 to 10000
 flag       --claim-batch-size
 variables  LANEWAY_WORKER_CLAIM_BATCH_SIZE, CLAIM_BATCH_SIZE
-live       no",
+live       yes, with SIGHUP or POST /api/v1/settings/reload",
         &explained,
     );
     let ran = Session::new().run("laneway config explain worker.claim_size");

@@ -60,7 +60,7 @@ impl Daemon {
         after.split('"').next().expect("a quote ends it").to_owned()
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let done = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
         assert!(done.expect("there is a kill").success());
     }

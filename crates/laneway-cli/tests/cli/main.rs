@@ -8,6 +8,7 @@ mod docs;
 mod enqueue;
 mod families;
 mod help;
+mod live;
 mod newcomer;
 mod operate;
 mod restart;

@@ -6,10 +6,10 @@ use laneway_core::StoreHealth;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::access::{Caller, Operate, Read};
+use crate::access::{Admin, Caller, Operate, Read};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
-use crate::server::ShownSetting;
+use crate::settings::{self, ReloadError, ShownSetting};
 
 /// The store's versions, and what its tables take.
 #[utoipa::path(
@@ -38,5 +38,33 @@ pub(crate) struct Settings {
     responses((status = 200, body = Settings), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn settings(_: Caller<Operate>, State(app): State<App>) -> Json<Settings> {
-    Json(Settings { settings: app.settings.clone() })
+    Json(Settings { settings: app.settings.shown() })
+}
+
+/// What came of reading settings again.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Reloaded {
+    /// Keys whose new values count from now on.
+    changed: Vec<String>,
+    /// Keys that have new values which count after a restart only.
+    needs_restart: Vec<String>,
+}
+
+/// Reads the settings of this process again, and applies those that are `live`.
+#[utoipa::path(
+    post, path = "/api/v1/settings/reload", tag = "health", security(("token" = ["admin"])),
+    responses((status = 200, body = Reloaded), (status = "4XX", body = ProblemBody, description = "`invalid_settings`: nothing was changed"))
+)]
+pub(crate) async fn reload(
+    Caller { actor, .. }: Caller<Admin>,
+    State(app): State<App>,
+) -> Result<Json<Reloaded>, Problem> {
+    let reloaded = tokio::task::spawn_blocking(move || app.settings.reload()).await;
+    let reloaded = reloaded.map_err(|error| Problem::new("internal", error.to_string()))?;
+    let settings::Reloaded { changed, needs_restart } = reloaded.map_err(|error| match error {
+        ReloadError::Unsupported => Problem::new("not_found", error.to_string()),
+        ReloadError::Refused { .. } => Problem::new("invalid_settings", error.to_string()),
+    })?;
+    tracing::info!(actor = %actor.who, "settings were read again by request");
+    Ok(Json(Reloaded { changed, needs_restart }))
 }

@@ -10,6 +10,7 @@ mod metrics;
 mod monitoring;
 mod outage;
 mod routes;
+mod settings;
 mod stream;
 mod surface;
 mod tasks;

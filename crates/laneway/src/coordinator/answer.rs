@@ -172,7 +172,7 @@ impl Coordinator {
     /// Decides when to look again. After a look that brought nothing the pauses grow, until the worker sleeps or polls.
     fn plan_next_look(&mut self, advance: &Advance, claimed: usize, more: bool, next_due: Option<Duration>) {
         let now = Instant::now();
-        let (poll, poll_max) = (self.shared.options.poll_interval, self.shared.options.poll_interval_max);
+        let (poll, poll_max) = (self.tuned.poll_interval, self.tuned.poll_interval_max);
         if more {
             self.looks.at_once(now, Source::More);
         }

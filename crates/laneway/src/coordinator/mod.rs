@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Always true:
-//! - `slots.len()` plus what the call under way may claim is at most the number of slots.
+//! - `slots.len()` plus what the call under way may claim is at most the number of slots when the call began. With fewer slots
+//!   than attempts nothing is claimed.
 //! - A call is spawned and awaited, never dropped half-way. If its answer is lost, it is repeated with `again`.
 //! - After every answer that brought nothing there is a pause before the next look: no state is a busy loop.
 //! - After a stop nothing is claimed, and what the last claim brought is given back.
@@ -39,7 +40,7 @@ use laneway_core::{
     Advance, Claim, Hint, Hints, QueueName, Registration, Scan, SessionId, Settle, Settled, StoreError,
     TaskId, Verdict,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
@@ -58,6 +59,7 @@ use crate::shared::Shared;
 use crate::slots::{Ended, Slots};
 use crate::stop::Stop;
 use crate::summary::Summary;
+use crate::tuning::Tuned;
 use crate::vitals::Vitals;
 
 /// Ends within this time are settled together.
@@ -76,6 +78,10 @@ pub(crate) struct Coordinator {
     hints: Hints,
     /// The renewing thread holds the other end.
     orders: mpsc::Receiver<Order>,
+    /// Tells of changes to `tuned`; handles of [`Tuning`](crate::Tuning) hold the other end.
+    tuning: watch::Receiver<Tuned>,
+    /// The settings that count at the moment.
+    tuned: Tuned,
     stop: Stop,
 
     session: SessionId,
@@ -136,11 +142,17 @@ impl Coordinator {
         until_empty: bool,
     ) -> Self {
         let now = Instant::now();
+        let mut tuning = shared.tuning.changes();
+        let tuned = *tuning.borrow_and_update();
+        vitals.set_slots(tuned.slots);
+        shared.metrics.counted.slots.set(tuned.slots as i64);
         Self {
             counted: shared.metrics.counted.clone(),
             hints: shared.store.hints(),
             shares: Shares::new(&shared.options.queues),
-            pressure: Pressure::new(&shared.options, now),
+            pressure: Pressure::new(tuned, now),
+            tuning,
+            tuned,
             shared,
             vitals,
             orders,
@@ -207,6 +219,7 @@ impl Coordinator {
             () = self.stop.drain_asked(), if self.phase.is_working() => self.drain(),
             (call, answer) = InFlight::answer(&mut self.in_flight), if is_asked => self.answered(call, answer),
             Some(order) = self.orders.recv() => self.obey(order),
+            Ok(()) = self.tuning.changed() => self.retune(),
             ended = self.slots.next_end() => {
                 // Those that started together end together: the others are about to be polled.
                 tokio::task::yield_now().await;
@@ -254,7 +267,7 @@ impl Coordinator {
     /// Ends are settled a moment after the first of them, or at once when there is nothing to wait for.
     fn settles_are_due(&self, now: Instant) -> bool {
         let Some(since) = self.ended_since else { return false };
-        let enough = ENOUGH.min(self.shared.options.claim_size);
+        let enough = ENOUGH.min(self.tuned.claim_size);
         now >= since + GATHER || self.slots.is_empty() || self.ended.len() >= enough
     }
 
@@ -264,7 +277,7 @@ impl Coordinator {
 
     fn claim_limit(&mut self, now: Instant) -> ClaimLimit {
         let takes_more = self.phase.is_working() && !self.expires && !self.drain_ordered;
-        let free = if takes_more { self.shared.options.slots - self.slots.len() } else { 0 };
+        let free = if takes_more { self.tuned.slots.saturating_sub(self.slots.len()) } else { 0 };
         let limit = self.pressure.claim_limit(now, free, self.vitals.memory());
         self.counted.claim_limit.set(limit.tasks as i64);
         for (signal, factor) in [("slots", limit.slots), ("memory", limit.memory), ("latency", limit.latency)]
@@ -397,14 +410,27 @@ impl Coordinator {
 
     /// Takes note of how many attempts run.
     fn count_running(&mut self) {
-        let (running, slots) = (self.slots.len(), self.shared.options.slots);
+        let (running, slots) = (self.slots.len(), self.tuned.slots);
         self.vitals.set_running(running);
         self.counted.slots_used.set(running as f64 / slots as f64);
-        let is_full = running == slots;
+        let is_full = running >= slots;
         if is_full && !self.was_full {
             self.counted.no_slot.inc();
         }
         self.was_full = is_full;
+    }
+
+    /// Somebody has changed the settings. More slots are used at once; fewer are fewer as attempts end.
+    fn retune(&mut self) {
+        self.tuned = *self.tuning.borrow_and_update();
+        let slots = self.tuned.slots;
+        info!(slots, claim_size = self.tuned.claim_size, "the worker goes on with {slots} slots");
+        self.pressure.retune(self.tuned);
+        self.vitals.set_slots(slots);
+        self.counted.slots.set(slots as i64);
+        self.count_running();
+        // Also when there are no more slots: a shorter poll interval begins now and not after the old one.
+        self.looks.at_once(Instant::now(), Source::Poll);
     }
 
     /// There may be work. When others were told as well, waits a random moment so that not all claim at once.

@@ -147,7 +147,7 @@ impl Coordinator {
     pub(super) fn looked(&mut self, is_claimable: bool) {
         let Rest::Dozing { announced, pause, .. } = &mut self.rest else { return };
         if is_claimable {
-            *pause = (*pause).min(self.shared.options.poll_interval);
+            *pause = (*pause).min(self.tuned.poll_interval);
             let next = paused(pause);
             if let Rest::Dozing { look, .. } = &mut self.rest {
                 *look = next;
@@ -155,6 +155,6 @@ impl Coordinator {
             return;
         }
         self.rest = Rest::Asleep { announced: *announced };
-        self.looks.poll_after(Instant::now(), jittered(self.shared.options.poll_interval_max));
+        self.looks.poll_after(Instant::now(), jittered(self.tuned.poll_interval_max));
     }
 }

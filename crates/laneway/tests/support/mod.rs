@@ -247,6 +247,7 @@ async fn perform(job: &Job, attempt: &Attempt, recorder: &Recorder) -> Result<()
 pub struct RunningWorker {
     pub stop: Stop,
     pub metrics: laneway::Metrics,
+    pub tuning: laneway::Tuning,
     running: JoinHandle<Result<Summary, laneway::WorkerError>>,
 }
 
@@ -277,8 +278,8 @@ impl RunningWorker {
 /// Starts a worker.
 pub fn start(builder: WorkerBuilder) -> RunningWorker {
     let worker = builder.build().unwrap();
-    let (stop, metrics) = (Stop::default(), worker.metrics());
-    RunningWorker { running: tokio::spawn(worker.run_until(stop.clone())), stop, metrics }
+    let (stop, metrics, tuning) = (Stop::default(), worker.metrics(), worker.tuning());
+    RunningWorker { running: tokio::spawn(worker.run_until(stop.clone())), stop, metrics, tuning }
 }
 
 /// A worker for jobs, with this many slots.

@@ -19,3 +19,4 @@ mod testing;
 #[cfg(feature = "otel")]
 mod tracing_context;
 mod transactions;
+mod tuning;

@@ -7,13 +7,14 @@ use std::path::Path;
 use clap::Args;
 
 use super::serve::{bind, probes};
+use crate::builtin;
 use crate::context::Context;
 use crate::daemon::{self, Parts};
+use crate::live::Live;
 use crate::open::{Address, Opened, Purpose, open};
 use crate::output::text;
 use crate::problem::{Outcome, Problem};
 use crate::settings::{Flags, Given, Origin, Serving, Settings, Working, find};
-use crate::{builtin, logging};
 
 /// Everything in one process for development.
 #[derive(Args, Debug)]
@@ -29,20 +30,20 @@ pub struct Dev {
 
 impl Dev {
     pub async fn run(&self, context: &Context) -> Outcome {
-        let logs = logging::start(&context.settings);
-        let settings = own_store(&context.settings);
+        let live = Live::start(context, own_store);
+        let settings = live.settings();
         if self.fresh {
             remove(&settings)?;
         }
         let opened = open(&settings, Purpose::Serving).await?;
         let worker = daemon::build(builtin::all(daemon::builder(&opened.handle, &settings)?, &settings)?)?;
-        let server = bind(opened.store.clone(), &settings, Some(worker.metrics())).await?;
+        let server = bind(opened.store.clone(), &live, Some(worker.metrics())).await?;
         let probes = probes(&opened.store, &settings, Some(worker.metrics())).await?;
         context.out.data(&banner(&opened, &server.address().to_string(), &context.settings))?;
         let parts = Parts { worker: Some(worker), server: Some(server), probes, ..Parts::default() };
         let narrator =
             tokio::spawn(narrate::narrate(opened.store, context.out.clone(), parts.closing.clone()));
-        daemon::run(Parts { narrator: Some(narrator), ..parts }, context, &logs).await
+        daemon::run(Parts { narrator: Some(narrator), ..parts }, &live).await
     }
 
     pub fn flags(&self) -> Vec<Given> {

@@ -5,12 +5,13 @@ use laneway::WorkerBuilder;
 use laneway_core::parse_span;
 use laneway_server::handlers::{Endpoint, Program, SetupError};
 
+use crate::builtin;
 use crate::commands::serve::probes;
 use crate::context::Context;
 use crate::daemon::{self, Parts};
+use crate::live::Live;
 use crate::problem::{Outcome, Problem};
 use crate::settings::{Flags, Origin, Settings, Working};
-use crate::{builtin, logging};
 
 /// Runs tasks of the built-in kinds.
 #[derive(Args, Debug)]
@@ -57,8 +58,7 @@ pub struct Http {
 
 impl Run {
     pub async fn run(&self, context: &Context) -> Outcome {
-        let settings = &context.settings;
-        run(context, settings, |builder| builtin::all(builder, settings)).await
+        run(context, Settings::clone, |builder| builtin::all(builder, &context.settings)).await
     }
 }
 
@@ -67,7 +67,7 @@ impl Exec {
         let snooze = parse_span("snooze", &self.snooze)?;
         let program = Program::new(&self.kind, self.command.clone()).map_err(refused)?;
         let program = program.fail_code(self.fail_code).snooze_code(self.snooze_code, snooze);
-        run(context, &few_slots(&context.settings), |builder| Ok(program.add_to(builder))).await
+        run(context, few_slots, |builder| Ok(program.add_to(builder))).await
     }
 }
 
@@ -76,7 +76,7 @@ impl Http {
         let timeout = parse_span("timeout", &self.timeout)?;
         let options = builtin::http_options(&context.settings);
         let endpoint = Endpoint::new(&self.kind, &self.url, options).map_err(refused)?.timeout(timeout);
-        run(context, &context.settings, |builder| Ok(endpoint.add_to(builder))).await
+        run(context, Settings::clone, |builder| Ok(endpoint.add_to(builder))).await
     }
 }
 
@@ -96,12 +96,13 @@ fn few_slots(settings: &Settings) -> Settings {
 
 async fn run(
     context: &Context,
-    settings: &Settings,
+    adapt: fn(&Settings) -> Settings,
     handlers: impl FnOnce(WorkerBuilder) -> Result<WorkerBuilder, Problem>,
 ) -> Outcome {
-    let logs = logging::start(settings);
+    let live = Live::start(context, adapt);
+    let settings = live.settings();
     let opened = context.store_to_serve().await?;
-    let worker = daemon::build(handlers(daemon::builder(&opened.handle, settings)?)?)?;
-    let probes = probes(&opened.store, settings, Some(worker.metrics())).await?;
-    daemon::run(Parts { worker: Some(worker), probes, ..Parts::default() }, context, &logs).await
+    let worker = daemon::build(handlers(daemon::builder(&opened.handle, &settings)?)?)?;
+    let probes = probes(&opened.store, &settings, Some(worker.metrics())).await?;
+    daemon::run(Parts { worker: Some(worker), probes, ..Parts::default() }, &live).await
 }
