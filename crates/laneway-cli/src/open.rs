@@ -32,6 +32,25 @@ pub struct Opened {
     pub shown: String,
 }
 
+impl Opened {
+    /// The store for a server that runs beside a worker: on PostgreSQL with connections of its own, so that looks never take
+    /// those of the worker. SQLite has one writer, and readers that wait for nobody.
+    ///
+    /// # Errors
+    /// When it cannot be reached any more.
+    pub async fn beside_worker(&self, settings: &Settings) -> Result<Arc<dyn Store>, Problem> {
+        match Address::read(settings)? {
+            Address::Sqlite(_) => Ok(Arc::clone(&self.store)),
+            Address::Postgres(url) => {
+                let options = postgres_options(settings, url)?;
+                let connections = settings.whole("store.ui_pool_size").unwrap_or(2) as usize;
+                let options = options.pool_size(connections).hints(false).migrate(false);
+                Ok(Arc::new(PostgresStore::open(options).await?))
+            }
+        }
+    }
+}
+
 /// An address of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -161,15 +180,20 @@ pub async fn sqlite(path: &Path, purpose: Purpose) -> Result<SqliteStore, Proble
 async fn postgres(settings: &Settings, url: String, purpose: Purpose) -> Result<PostgresStore, Problem> {
     let serves = purpose == Purpose::Serving;
     let pool_size = settings.whole("store.pool_size").unwrap_or(8) as usize;
-    let mut options = PostgresOptions::new(url)
-        .schema(settings.text("store.schema")?.unwrap_or_default())
+    let options = postgres_options(settings, url)?
         .pool_size(if serves { pool_size } else { pool_size.min(2) })
         .hints(serves && !settings.is("worker.wake", "poll"))
         .migrate(serves && settings.is("store.migrate", "auto"));
-    if let Some(direct) = settings.text("store.direct_url")? {
-        options = options.direct_url(direct);
-    }
     Ok(PostgresStore::open(options).await?)
+}
+
+/// Where it is, whatever it is for.
+fn postgres_options(settings: &Settings, url: String) -> Result<PostgresOptions, Problem> {
+    let options = PostgresOptions::new(url).schema(settings.text("store.schema")?.unwrap_or_default());
+    Ok(match settings.text("store.direct_url")? {
+        Some(direct) => options.direct_url(direct),
+        None => options,
+    })
 }
 
 #[cfg(test)]

@@ -31,6 +31,12 @@ impl Times {
         self.sum += secs;
     }
 
+    /// Adds what was counted elsewhere.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
+        self.sum += other.sum;
+    }
+
     /// How many were counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -59,6 +65,11 @@ struct Measured {
 }
 
 impl Meter {
+    /// True when both measure together.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn measured(&self) -> MutexGuard<'_, Measured> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

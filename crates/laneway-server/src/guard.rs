@@ -37,7 +37,7 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     headers.insert(REQUEST_ID, id);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let route = app.base_path.route(route.as_ref().map_or("none", MatchedPath::as_str));
     app.metrics.request(route, &method, response.status(), started.elapsed());
     response
 }

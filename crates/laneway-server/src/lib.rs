@@ -25,6 +25,7 @@
 
 mod access;
 mod api;
+mod base_path;
 mod connection;
 mod driver;
 mod etag;
@@ -42,6 +43,7 @@ mod settings;
 pub mod tokens;
 pub mod wire;
 
+pub use base_path::is_base_path;
 pub use server::{BindError, Bound, BuildError, Server, ServerBuilder, Tokens};
 pub use settings::{ReloadError, Reloaded, SettingsSource, ShownSetting};
 

@@ -72,7 +72,13 @@ impl Metrics {
         registry.register("server_request_duration_seconds", "How long answers took", durations.clone());
         registry.register("server_requests_under_way", "Requests that are being answered", under_way.clone());
         registry.register("server_stream_clients", "Open streams of changes", stream_clients.clone());
-        registry.register_collector(Box::new(Timings::statements(meter)));
+        // The worker may have connections of its own; what the process asks of the store is told together.
+        let timings = Timings::statements(meter);
+        let timings = match &worker {
+            Some(worker) => timings.and(worker.meter()),
+            None => timings,
+        };
+        registry.register_collector(Box::new(timings));
         Self { requests, durations, under_way, stream_clients, registry, worker, gauges: Gauges::default() }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::header;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -20,6 +20,7 @@ use crate::api::{
     act, audit, bulk, enqueue, health, lanes, overview, queues, schedules, stats, stream, tasks,
     tokens as token_routes, tree, workers,
 };
+use crate::base_path::BasePath;
 use crate::driver::Bulks;
 use crate::feed::Feed;
 use crate::guard::guard;
@@ -36,6 +37,8 @@ pub(crate) type App = Arc<Parts>;
 pub(crate) struct Parts {
     pub store: Arc<dyn Store>,
     pub tokens: Tokens,
+    /// What all routes have in front of them.
+    pub base_path: BasePath,
     pub settings: Arc<dyn SettingsSource>,
     /// Nothing may be changed.
     pub read_only: bool,
@@ -126,25 +129,34 @@ pub(crate) fn router(app: App) -> Router {
     let (router, mut document) = routes.split_for_parts();
     let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     document.components.get_or_insert_default().add_security_scheme("token", scheme);
+    if !app.base_path.is_none() {
+        document.servers = Some(vec![utoipa::openapi::Server::new(app.base_path.as_str())]);
+    }
     let document: Arc<str> = document.to_json().expect("the document can be encoded").into();
     let openapi = move || {
         let document = Arc::clone(&document);
         async move { ([(header::CONTENT_TYPE, "application/json")], document.to_string()) }
     };
+    let router = router.route("/openapi.json", get(openapi));
+    let router = match app.base_path.is_none() {
+        true => router,
+        false => Router::new().nest(app.base_path.as_str(), router).merge(probes().split_for_parts().0),
+    };
     router
-        .route("/openapi.json", get(openapi))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&app), guard))
         .with_state(app)
 }
 
-async fn no_route(request: Request) -> Response {
+async fn no_route(State(app): State<App>, request: Request) -> Response {
     let path = request.uri().path().escape_debug().to_string();
-    Problem::new("no_route", format!("there is nothing at `{path}`; see /openapi.json")).into_response()
+    let detail = format!("there is nothing at `{path}`; see {}/openapi.json", app.base_path);
+    Problem::new("no_route", detail).into_response()
 }
 
-async fn no_method(request: Request) -> Response {
-    let detail = format!("`{}` cannot be asked of this path; see /openapi.json", request.method());
+async fn no_method(State(app): State<App>, request: Request) -> Response {
+    let (method, base) = (request.method(), &app.base_path);
+    let detail = format!("`{method}` cannot be asked of this path; see {base}/openapi.json");
     Problem::new("method_not_allowed", detail).into_response()
 }

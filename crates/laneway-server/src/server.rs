@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::base_path::BasePath;
 use crate::connection;
 use crate::driver::Driver;
 use crate::feed::Feed;
@@ -47,6 +48,15 @@ pub enum BuildError {
     Exposed {
         /// The address.
         address: SocketAddr,
+    },
+    /// No path that could stand in front of routes.
+    #[error(
+        "base_path is `{}`; allowed is / or /NAME/NAME with names of letters, digits, -, ., _ and ~, up to 200 bytes",
+        path.escape_debug()
+    )]
+    BasePath {
+        /// What was given.
+        path: String,
     },
 }
 
@@ -86,6 +96,7 @@ pub struct ServerBuilder {
     tokens: Tokens,
     metrics: Option<Metrics>,
     hosts: Vec<String>,
+    base_path: String,
     settings: Arc<dyn SettingsSource>,
     read_only: bool,
     routes: Routes,
@@ -108,6 +119,7 @@ impl Server {
             tokens: Tokens::Open,
             metrics: None,
             hosts: vec![],
+            base_path: "/".to_owned(),
             settings: Arc::new(Vec::new()),
             read_only: false,
             routes: Routes::All,
@@ -158,6 +170,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Has every route below this path, for a proxy that passes paths on as they are: with `/tasks`, `/api/v1/queues` is
+    /// `/tasks/api/v1/queues`. Metrics and health are answered without it, too, for whoever asks beside the proxy.
+    pub fn base_path(mut self, path: impl Into<String>) -> Self {
+        self.base_path = path.into();
+        self
+    }
+
     /// Shows these at `/api/v1/settings`, and reads them again on `POST /api/v1/settings/reload`.
     pub fn settings(mut self, settings: impl SettingsSource) -> Self {
         self.settings = Arc::new(settings);
@@ -179,15 +198,19 @@ impl ServerBuilder {
     /// Checks everything.
     ///
     /// # Errors
-    /// [`BuildError::Exposed`] when the address is not loopback and no tokens are asked for.
+    /// [`BuildError::Exposed`] when the address is not loopback and no tokens are asked for, [`BuildError::BasePath`] when the base
+    /// path is none.
     pub fn build(self) -> Result<Server, BuildError> {
         if !self.listen.ip().is_loopback() && self.tokens == Tokens::Open {
             return Err(BuildError::Exposed { address: self.listen });
         }
+        let base_path = BasePath::parse(&self.base_path)
+            .ok_or_else(|| BuildError::BasePath { path: self.base_path.clone() })?;
         let (bulks, driver) = Driver::new(Arc::clone(&self.store));
         let app = Parts {
             hosts: self.listen.ip().is_loopback().then(|| self.known_hosts()),
             tokens: self.tokens,
+            base_path,
             settings: self.settings,
             read_only: self.read_only,
             routes: self.routes,

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use laneway_core::{Store, TIME_BOUNDS};
+use laneway_core::{Meter, Store, TIME_BOUNDS};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -169,6 +169,7 @@ impl Counted {
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
+    meter: Meter,
     pub(crate) counted: Counted,
 }
 
@@ -215,7 +216,12 @@ impl Metrics {
         let profile = profile.unwrap_or_else(|| "none".to_owned());
         info.get_or_create(&Info { version: env!("CARGO_PKG_VERSION"), store: store.name(), profile }).set(1);
         registry.register("worker_info", "1: a worker of this version", info);
-        Self { registry: Arc::new(registry), counted }
+        Self { registry: Arc::new(registry), meter: store.meter(), counted }
+    }
+
+    /// What the worker's store has measured about its calls.
+    pub fn meter(&self) -> Meter {
+        self.meter.clone()
     }
 
     /// All metrics in the OpenMetrics text format, as a scrape answers them.

@@ -40,8 +40,12 @@ impl Serve {
             false => None,
         };
         let metrics = worker.as_ref().map(laneway::Worker::metrics);
-        let probes = probes(&opened.store, &context.settings, metrics.clone()).await?;
-        let server = bind(opened.store, &live, metrics).await?;
+        let looks = match self.worker {
+            true => opened.beside_worker(&context.settings).await?,
+            false => opened.store,
+        };
+        let probes = probes(&looks, &context.settings, metrics.clone()).await?;
+        let server = bind(looks, &live, metrics).await?;
         info!(address = %server.address(), store = opened.shown, worker = self.worker, "serving HTTP");
         daemon::run(Parts { worker, server: Some(server), probes, ..Parts::default() }, &live).await
     }
@@ -61,6 +65,9 @@ pub async fn bind(
     let mut builder = Server::builder(Arc::clone(&store)).settings(Arc::clone(live));
     if let Some(host) = settings.public_host() {
         builder = builder.host(host);
+    }
+    if let Some(path) = &settings.value("server.base_path").text {
+        builder = builder.base_path(path);
     }
     if settings.is("server.read_only", "true") {
         builder = builder.read_only();

@@ -58,12 +58,11 @@ about, also of a single task; `--yes` answers.
 ## What is not a setting
 
 - How statements are sent (`store.statements`): every call is one unnamed statement, which works with and without a pooler.
-- A pool for looking (`store.ui_pool_size`): renewals have a connection of their own, so that looks cannot make a worker seem dead.
 - Leases and heartbeats (`worker.lease_ms`, `worker.heartbeat_ms`): all workers of a store must agree on them; a silent worker is dead after 30 s.
 - Batching of completions (`worker.flush_ms`, `worker.flush_max`): ends within a millisecond go together, and with the next claim.
 - Retention (`retention.*`): it belongs to the queue and not to the process that happens to clean up.
 - Traces (`otel.*`): the standard variables `OTEL_*` count, see [worker](worker.md).
-- Base path, label and colour (`server.base_path`, `server.label`, `server.color`): they are for pages, of which there are none yet.
+- Label and colour (`server.label`, `server.color`): they are for pages, of which there are none yet.
 
 ## All settings
 

@@ -110,6 +110,14 @@ pub static SETTINGS: &[Setting] = &[
     )
     .default("8"),
     Setting::new(
+        "store.ui_pool_size",
+        Common,
+        "ui-pool-size",
+        Form::Whole(1, 1_000),
+        "PostgreSQL: connections of their own for HTTP where a worker runs in the same process, so that looks never take the worker's",
+    )
+    .default("2"),
+    Setting::new(
         "store.migrate",
         Common,
         "migrate",
@@ -264,6 +272,14 @@ pub static SETTINGS: &[Setting] = &[
     )
     .plain("PORT")
     .default("127.0.0.1:7420"),
+    Setting::new(
+        "server.base_path",
+        Serving,
+        "base-path",
+        Form::BasePath,
+        "the path that a proxy puts in front of all routes; metrics and health are answered without it, too",
+    )
+    .default("/"),
     Setting::new(
         "server.public_url",
         Serving,

@@ -25,6 +25,8 @@ pub enum Form {
     Kinds,
     /// An address of the web.
     Url,
+    /// A path in front of routes.
+    BasePath,
     /// A level or filter of the log.
     Log,
 }
@@ -42,6 +44,7 @@ impl Form {
             Self::Queues => "names of queues, each with =WEIGHT from 1 to 1000 if it has one".into(),
             Self::Kinds => "names of kinds with commas, or * for all".into(),
             Self::Url => "http://HOST or https://HOST, with a path if it has one".into(),
+            Self::BasePath => "/, or /NAME/NAME with names of letters, digits, -, ., _ and ~".into(),
             Self::Log => "error, warn, info, debug, trace, or a filter such as laneway=debug".into(),
         }
     }
@@ -58,6 +61,7 @@ impl Form {
             Self::Queues => "QUEUES",
             Self::Kinds => "KINDS",
             Self::Url => "URL",
+            Self::BasePath => "PATH",
             Self::Log => "LEVEL",
         }
     }
@@ -74,6 +78,7 @@ impl Form {
             Self::Queues => queues(text).is_some(),
             Self::Kinds => text == "*" || text.split(',').all(|kind| Kind::new(kind.trim()).is_ok()),
             Self::Url => host(text).is_some(),
+            Self::BasePath => laneway_server::is_base_path(text),
             Self::Log => text.parse::<tracing_subscriber::EnvFilter>().is_ok(),
         }
     }

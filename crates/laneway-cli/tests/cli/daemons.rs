@@ -400,3 +400,55 @@ fn a_server_tells_its_settings_and_may_be_read_only() {
     assert!(ask(&address, &proxied.replace("tasks.", "evil.")).starts_with("HTTP/1.1 403"));
     assert!(server.stop().success());
 }
+
+/// Requests that wait in the database take all connections that HTTP has; the worker has its own.
+#[tokio::test]
+async fn looks_that_hang_do_not_keep_a_worker_in_the_same_process_from_working() {
+    let session = Session::on_postgres().await;
+    let mut server = Daemon::start(&session, "serve --worker --listen 0 --pool-size 2 --ui-pool-size 2");
+    let address = server.address();
+    let mut locks = session.start("psql -XqAt $DATABASE_URL");
+    let mut psql = locks.stdin.take().expect("piped");
+    writeln!(psql, "begin; lock table laneway.audit in access exclusive mode; select 'locked';")
+        .expect("it reads");
+    let mut said = BufReader::new(locks.stdout.take().expect("piped")).lines();
+    assert_eq!(said.next().expect("a line").expect("text"), "locked");
+    let looks = [(); 2].map(|()| {
+        let address = address.clone();
+        std::thread::spawn(move || get(&address, "/api/v1/audit"))
+    });
+    let hanging = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    wait_until("both looks hang", || {
+        session.out(&format!("psql -XqAt -c \"{hanging}\" $DATABASE_URL")).trim() == "2"
+    });
+
+    session.run_with_input("laneway enqueue echo --many -", &"1\n".repeat(50));
+    wait_until("all tasks have run", || completed(&session) == 50);
+
+    assert!(!looks.iter().any(|look| look.is_finished()), "they still have both connections");
+    assert!(get(&address, "/api/v1/queues").starts_with("HTTP/1.1 503"), "none is left for another look");
+    writeln!(psql, "commit;").expect("it reads");
+    drop(psql);
+    for look in looks {
+        assert!(look.join().expect("no panic").starts_with("HTTP/1.1 200"));
+    }
+    assert!(locks.wait().expect("it was started").success());
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_server_below_a_path_says_where_it_is() {
+    let session = Session::new();
+    let mut dev = Daemon::start(&session, "dev --listen 0 --base-path /tools/tasks");
+    let line = dev.until("/tools/tasks/api/v1");
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
+
+    assert!(get(address, "/tools/tasks/api/v1/queues").starts_with("HTTP/1.1 200"));
+    assert!(get(address, "/api/v1/queues").starts_with("HTTP/1.1 404"));
+
+    let refused = session.run("laneway serve --base-path tasks");
+    assert_eq!(refused.code, 2);
+    let told = "error: server.base_path is `tasks` (from flag --base-path); allowed is /, or /NAME/NAME with names of letters, digits, -, ., _ and ~\n";
+    assert_eq!(refused.err, told);
+    assert!(dev.stop().success());
+}

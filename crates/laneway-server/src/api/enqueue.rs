@@ -102,7 +102,7 @@ fn checked(app: &App, tasks: &[NewTask]) -> Result<Response, Problem> {
 
 pub(super) async fn store_one(app: &App, task: NewTask) -> Result<Response, Problem> {
     let enqueued = app.store.enqueue(task).await?;
-    let location = HeaderValue::try_from(format!("/api/v1/tasks/{}", enqueued.id))
+    let location = HeaderValue::try_from(format!("{}/api/v1/tasks/{}", app.base_path, enqueued.id))
         .expect("digits are valid in a header");
     let status = if enqueued.is_new() { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, [(header::LOCATION, location)], Json(Enqueued::from(enqueued))).into_response())

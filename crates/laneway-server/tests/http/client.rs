@@ -80,6 +80,14 @@ impl Running {
         Answer::parse(&bytes)
     }
 
+    /// Follows changes at this path.
+    pub async fn follow_at(&self, path: &str) -> Events {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.address);
+        let mut socket = TcpStream::connect(self.address).await.unwrap();
+        socket.write_all(request.as_bytes()).await.unwrap();
+        Events(BufReader::new(socket).lines())
+    }
+
     /// Follows changes; `after` is the header `Last-Event-ID`.
     pub async fn follow(&self, query: &str, after: Option<&str>) -> Events {
         let after = after.map_or(String::new(), |id| format!("last-event-id: {id}\r\n"));

@@ -2,6 +2,7 @@
 
 mod access;
 mod bad_input;
+mod base_path;
 mod client;
 mod counted;
 mod documents;

@@ -37,12 +37,12 @@ impl Dev {
         }
         let opened = open(&settings, Purpose::Serving).await?;
         let worker = daemon::build(builtin::all(daemon::builder(&opened.handle, &settings)?, &settings)?)?;
-        let server = bind(opened.store.clone(), &live, Some(worker.metrics())).await?;
-        let probes = probes(&opened.store, &settings, Some(worker.metrics())).await?;
+        let looks = opened.beside_worker(&settings).await?;
+        let server = bind(looks.clone(), &live, Some(worker.metrics())).await?;
+        let probes = probes(&looks, &settings, Some(worker.metrics())).await?;
         context.out.data(&banner(&opened, &server.address().to_string(), &context.settings))?;
         let parts = Parts { worker: Some(worker), server: Some(server), probes, ..Parts::default() };
-        let narrator =
-            tokio::spawn(narrate::narrate(opened.store, context.out.clone(), parts.closing.clone()));
+        let narrator = tokio::spawn(narrate::narrate(looks, context.out.clone(), parts.closing.clone()));
         daemon::run(Parts { narrator: Some(narrator), ..parts }, &live).await
     }
 
@@ -81,14 +81,15 @@ fn banner(opened: &Opened, address: &str, settings: &Settings) -> String {
     let elsewhere = settings.value("store.url").text.as_deref() != default;
     let store = if elsewhere { format!(" --store {}", default.unwrap_or_default()) } else { String::new() };
     let version = env!("CARGO_PKG_VERSION");
+    let base = settings.value("server.base_path").text.as_deref().unwrap_or_default().trim_end_matches('/');
     let (shown, slots) = (text::clean(&opened.shown), settings.slots().1);
     format!(
         "
   laneway {version}   development mode, do not expose
 
   store      {shown}, kept between runs; --fresh to reset
-  HTTP       http://{address}/api/v1
-  metrics    http://{address}/metrics
+  HTTP       http://{address}{base}/api/v1
+  metrics    http://{address}{base}/metrics
   slots      {slots}
 
   try, in another terminal:

@@ -103,6 +103,10 @@ async fn run(
     let settings = live.settings();
     let opened = context.store_to_serve().await?;
     let worker = daemon::build(handlers(daemon::builder(&opened.handle, &settings)?)?)?;
-    let probes = probes(&opened.store, &settings, Some(worker.metrics())).await?;
+    let looks = match settings.metrics_listen() {
+        Some(_) => opened.beside_worker(&settings).await?,
+        None => opened.store,
+    };
+    let probes = probes(&looks, &settings, Some(worker.metrics())).await?;
     daemon::run(Parts { worker: Some(worker), probes, ..Parts::default() }, &live).await
 }
