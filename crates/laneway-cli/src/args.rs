@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    bulk, completions, config, demo, dev, enqueue, lanes, man, queues, schedules, serve, store, tasks, token,
-    worker,
+    bench, bulk, completions, config, demo, dev, enqueue, lanes, man, queues, schedules, serve, store, tasks,
+    token, worker,
 };
 use crate::context::Context;
 use crate::output::Format;
@@ -114,6 +114,9 @@ pub enum Command {
     /// Actions on many tasks
     #[command(subcommand)]
     Bulk(bulk::Bulks),
+    /// Put a load on the store, in a queue of its own, and measure it
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// The store itself: its tables and its history
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -145,6 +148,7 @@ impl Command {
             Self::Lanes(command) => command.run(context).await,
             Self::Schedules(command) => command.run(context).await,
             Self::Bulk(command) => command.run(context).await,
+            Self::Bench(command) => command.run(context).await,
             Self::Store(command) => command.run(context).await,
             Self::Config(command) => command.run(context),
             Self::Token(command) => command.run(context).await,
@@ -185,6 +189,7 @@ impl Command {
             Self::Tasks(command) => command.acts_on_ids(),
             Self::Queues(_) | Self::Lanes(_) | Self::Bulk(_) => !self.is_look(),
             Self::Schedules(command) => command.operates(),
+            Self::Bench(command) => command.operates(),
             Self::Store(command) => command.operates(),
             Self::Worker(command) => !command.runs() && !self.is_look(),
             Self::Token(command) => command.operates(),
@@ -205,6 +210,7 @@ impl Command {
     pub fn deals_with_signals(&self) -> bool {
         match self {
             Self::Enqueue(command) => command.many.is_some(),
+            Self::Bench(command) => command.operates(),
             daemon => daemon.is_daemon(),
         }
     }

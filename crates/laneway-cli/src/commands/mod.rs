@@ -1,5 +1,6 @@
 //! The commands, one file per group.
 
+pub mod bench;
 pub mod bulk;
 pub mod completions;
 pub mod config;

@@ -65,6 +65,11 @@ impl Daemon {
         assert!(done.expect("there is a kill").success());
     }
 
+    /// Waits for its end.
+    pub fn ended(mut self) -> ExitStatus {
+        self.child.wait().expect("it was started")
+    }
+
     /// Ends it in order.
     pub fn stop(mut self) -> ExitStatus {
         self.signal("-TERM");

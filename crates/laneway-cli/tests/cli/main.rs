@@ -1,6 +1,7 @@
 //! The real program, as people and scripts use it: commands go through a shell, and outputs are compared whole.
 
 mod bad_input;
+mod bench;
 mod config;
 mod daemons;
 mod demo;
