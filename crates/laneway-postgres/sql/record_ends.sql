@@ -21,30 +21,51 @@ create or replace function record_ends(
 )
 language plpgsql as $$
 declare
-    v_now      timestamptz := clock();
-    v_verdicts text[] := array(select distinct e.verdict from unnest(p_ends) e);
-    v_laned    boolean := exists (select from unnest(p_ends) e where e.lane <> 0);
+    v_now  timestamptz := clock();
+    v_has  record;
+    v_ends boolean;
 begin
-    if v_verdicts && array['completed', 'failed', 'cancelled'] then
-        perform record_history(p_ends, v_now);
+    -- One look at what there is, since most of it is rarely there.
+    select array_agg(distinct e.verdict) as verdicts, bool_or(e.lane <> 0) as lanes, bool_or(e.parent_id is not null) as parents,
+        bool_or(e.size >= 1000) as bodies, bool_or(e.extra is not null) as extras, bool_and(e.verdict = 'completed' and is_plain(e)) as only_plain
+    into v_has
+    from unnest(p_ends) e;
+    v_ends := v_has.verdicts && array['completed', 'failed', 'cancelled'];
+    if v_ends then
+        perform record_history(p_ends, v_now, v_has.only_plain);
+        if v_has.bodies then
+            delete from body
+            where task_id = any (array(select e.id from unnest(p_ends) e where e.size >= 1000 and e.verdict in ('completed', 'failed', 'cancelled')));
+        end if;
+        if v_has.extras then
+            perform release_keys(array_agg(e.id), array_agg(e.queue), array_agg(e.kind), array_agg(e.extra), false)
+            from unnest(p_ends) e
+            where e.extra is not null
+              and e.verdict in ('completed', 'failed', 'cancelled')
+            having count(*) > 0;
+        end if;
+        if exists (select from cancel_request) then
+            delete from cancel_request
+            where task_id = any (array(select e.id from unnest(p_ends) e where e.verdict in ('completed', 'failed', 'cancelled')));
+        end if;
     end if;
-    if 'later' = any (v_verdicts) then
+    if 'later' = any (v_has.verdicts) then
         perform record_later(p_ends, v_now);
     end if;
-    if 'pending' = any (v_verdicts) then
+    if 'pending' = any (v_has.verdicts) then
         perform record_back(p_ends);
     end if;
-    if 'waiting' = any (v_verdicts) then
+    if 'waiting' = any (v_has.verdicts) then
         perform record_waiting(p_ends);
     end if;
-    if exists (select from unnest(p_ends) e where e.parent_id is not null) then
+    if v_has.parents then
         perform record_tallies(p_ends);
     end if;
     if is_watched() then
         perform announce_ends(p_ends);
     end if;
-    if v_laned then
-        if 'failed' = any (v_verdicts) then
+    if v_has.lanes then
+        if 'failed' = any (v_has.verdicts) then
             insert into halt (lane, task_id, at)
             select e.lane, e.id, v_now
             from unnest(p_ends) e
@@ -61,7 +82,7 @@ begin
           and (e.verdict <> 'waiting' or e.parent_id is not null)
           and (e.verdict <> 'later' or (select l.holds_turn from later l where l.id = e.id) is not true);   -- a join may read all of `later`
     end if;
-    if v_verdicts && array['completed', 'failed', 'cancelled'] then
+    if v_ends and v_has.extras then
         perform release_follow_ups(p_ends);
     end if;
 end $$;
@@ -82,8 +103,8 @@ language sql immutable parallel safe as $$
     select e.result is null and e.attempt = 0 and e.crashes = 0 and (e.extra is null or e.extra->'family' is null)
 $$;
 
--- Tasks that have ended. Plain successes of one settle share a row; ids in it lie within 16384 of each other.
-create or replace function record_history(p_ends ending[], p_now timestamptz) returns void
+-- Tasks that have ended. Plain successes of one settle share a row; ids in it lie within 16384 of each other. p_only_plain: there is nothing else.
+create or replace function record_history(p_ends ending[], p_now timestamptz, p_only_plain boolean) returns void
 language plpgsql as $$
 declare
     v_unkept text[] := unkept_queues();
@@ -104,45 +125,27 @@ begin
       and e.queue <> all (v_unkept)
     group by e.queue, e.id >> 14;
 
-    insert into ended (id, lane, enqueued_at, started_at, ended_at, parent_id, priority, attempt, max_attempts, crashes, depth, state, queue, kind, payload, extra, result, error,
-        lane_key, ready_at)
-    select
-        e.id, e.lane, e.enqueued_at, e.started_at, p_now, e.parent_id, e.priority,
-        -- Give-backs and crashes charge nothing, even when they are the end.
-        e.attempt + (e.started_at is not null and e.outcome not in ('back', 'crash'))::int,
-        e.max_attempts, e.crashes + (e.outcome = 'crash' and e.verdict = 'failed')::int, e.depth, e.verdict, e.queue, e.kind,
-        coalesce(e.payload, (select b.payload from body b where b.task_id = e.id)),
-        e.extra, case when e.verdict = 'completed' then e.result end,
-        end_error(e),
-        case when e.lane <> 0 then coalesce(e.lane_key, lane_key_of(e.queue, e.lane)) end,
-        e.ready_at
-    from unnest(p_ends) e
-    where e.verdict in ('completed', 'failed', 'cancelled')
-      and not (e.verdict = 'completed' and is_plain(e))
-      and (e.verdict <> 'completed' or e.queue <> all (v_unkept));
+    if not p_only_plain then
+        insert into ended (id, lane, enqueued_at, started_at, ended_at, parent_id, priority, attempt, max_attempts, crashes, depth, state, queue, kind, payload, extra, result, error,
+            lane_key, ready_at)
+        select
+            e.id, e.lane, e.enqueued_at, e.started_at, p_now, e.parent_id, e.priority,
+            -- Give-backs and crashes charge nothing, even when they are the end.
+            e.attempt + (e.started_at is not null and e.outcome not in ('back', 'crash'))::int,
+            e.max_attempts, e.crashes + (e.outcome = 'crash' and e.verdict = 'failed')::int, e.depth, e.verdict, e.queue, e.kind,
+            coalesce(e.payload, (select b.payload from body b where b.task_id = e.id)),
+            e.extra, case when e.verdict = 'completed' then e.result end,
+            end_error(e),
+            case when e.lane <> 0 then coalesce(e.lane_key, lane_key_of(e.queue, e.lane)) end,
+            e.ready_at
+        from unnest(p_ends) e
+        where e.verdict in ('completed', 'failed', 'cancelled')
+          and not (e.verdict = 'completed' and is_plain(e))
+          and (e.verdict <> 'completed' or e.queue <> all (v_unkept));
+    end if;
     if v_unkept <> '{}' then
         perform count_unkept(array_agg(e.queue), array_agg(1), p_now) from unnest(p_ends) e where e.verdict = 'completed' and e.queue = any (v_unkept);
         delete from failure where task_id = any (array(select e.id from unnest(p_ends) e where e.verdict = 'completed' and e.queue = any (v_unkept)));
-    end if;
-
-    delete from body
-    where task_id = any (array(
-        select e.id
-        from unnest(p_ends) e
-        where e.size >= 1000
-          and e.verdict in ('completed', 'failed', 'cancelled')
-    ));
-    perform release_keys(k.ids, k.queues, k.kinds, k.extras, false)
-    from (
-        select array_agg(e.id) as ids, array_agg(e.queue) as queues, array_agg(e.kind) as kinds, array_agg(e.extra) as extras
-        from unnest(p_ends) e
-        where e.extra is not null
-          and e.verdict in ('completed', 'failed', 'cancelled')
-    ) k
-    where k.ids is not null;
-    if exists (select from cancel_request) then
-        delete from cancel_request
-        where task_id = any (array(select e.id from unnest(p_ends) e where e.verdict in ('completed', 'failed', 'cancelled')));
     end if;
 end $$;
 

@@ -1,6 +1,6 @@
--- Settles attempts: one entry per task in parallel arrays. A task id of null stands for "every task of this lease has
--- completed, without a result"; p_ids then holds their ids, sorted, from p_delays + 1 on. Such an entry is answered with
--- `apart`, and nothing is done, when the lease is not what it says: the caller then settles its tasks one by one.
+-- Settles attempts: one entry per task in parallel arrays. A task of -n stands for n tasks of the lease that have completed at their first
+-- attempt, without a result; p_ids holds them, sorted, from p_delays + 1 on. When the lease is not what such an entry says, its tasks are settled
+-- one by one, and their verdicts are joined by commas.
 --
 -- 1 lock the leases, 2 look in a new statement what is already settled, 3 record, 4 close leases. A lease that is gone, or
 -- shows another token or session, makes the verdict `stale`; a task that was settled before, `already`; neither changes
@@ -25,7 +25,8 @@ create or replace function settle_all(
 language plpgsql as $$
 declare
     v_locked  bigint[];
-    v_plain   bigint[];
+    v_plain   record;
+    v_of      bigint[];                -- per entry its place in the call, when some were taken apart
     v_places  bigint[];
     v_ends    ending[];
     v_asked   bigint[] := '{}';
@@ -40,28 +41,28 @@ begin
         for update
     );
 
-    -- Whole leases of plain successes, the ordinary case, go into history as they are.
-    v_plain := array(
-        select l.id
-        from unnest(p_leases, p_tokens, p_tasks, p_delays) i(lease, token, task, at)
-        cross join lateral (select * from lease l where l.id = i.lease offset 0) l
-        where i.task is null
-          and l.token = i.token
-          and l.id = any (v_locked)
-          and l.task_ids = p_ids[i.at + 1 : i.at + l.tasks]
-          and l.attempts is null
-          and l.crashes is null
-          and l.task_ids[l.tasks] - l.task_ids[1] < 16384
-          and not exists (select from settled s where s.lease_id = l.id)
-    );
-    if v_plain <> '{}' then
-        select * into v_hand from settle_plain(v_plain);
+    -- Plain successes, the ordinary case, go into history as they are.
+    select array_agg(l.id) as leases, array_agg(case when l.task_ids <> s.ids then i.at + 1 end) as firsts, array_agg(i.at - i.task) as lasts
+    into v_plain
+    from unnest(p_leases, p_tokens, p_tasks, p_delays) i(lease, token, task, at)
+    cross join lateral (select * from lease l where l.id = i.lease offset 0) l
+    cross join lateral (select p_ids[i.at + 1 : i.at - i.task] as ids offset 0) s
+    where i.task < 0
+      and l.token = i.token
+      and l.id = any (v_locked)
+      and (l.task_ids = s.ids or s.ids <@ l.task_ids)
+      and l.attempts is null
+      and l.crashes is null
+      and l.task_ids[l.tasks] - l.task_ids[1] < 16384
+      and not exists (select from settled d where d.lease_id = l.id and d.task_ids && s.ids);
+    if v_plain.leases is not null then
+        select * into v_hand from settle_plain(v_plain.leases, v_plain.firsts, v_plain.lasts, p_ids);
         hand_queues := v_hand.hand_queues;
         hand_lanes := v_hand.hand_lanes;
         hand_priorities := v_hand.hand_priorities;
         hand_afters := v_hand.hand_afters;
         hand_until := v_hand.hand_until;
-        if cardinality(v_plain) = cardinality(p_leases) then
+        if cardinality(v_plain.leases) = cardinality(p_leases) then
             verdicts := array_fill('completed'::text, array[cardinality(p_leases)]);
             return;
         end if;
@@ -75,11 +76,20 @@ begin
         );
     end if;
 
-    with item as materialized (
-        select i.*
+    if exists (select from unnest(p_leases, p_tasks) i(lease, task) where i.task < 0 and (i.lease = any (v_plain.leases)) is not true) then
+        select array_agg(i.lease), array_agg(i.token), array_agg(coalesce(t.id, i.task)), array_agg(i.outcome), array_agg(case when t.id is null then i.delay_ms else 0 end),
+            array_agg(i.report), array_agg(i.result), array_agg(i.place)
+        into p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results, v_of
         from unnest(p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results)
             with ordinality i(lease, token, task, outcome, delay_ms, report, result, place)
-        where i.task is not null
+        left join lateral unnest(p_ids[i.delay_ms + 1 : i.delay_ms - i.task]) t(id) on i.task < 0 and (i.lease = any (v_plain.leases)) is not true;
+    end if;
+
+    with item as materialized (
+        select i.*, coalesce(v_of[i.n], i.n) as place
+        from unnest(p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results)
+            with ordinality i(lease, token, task, outcome, delay_ms, report, result, n)
+        where i.task > 0
           and i.lease = any (v_locked)
     ),
     open as materialized (
@@ -117,25 +127,32 @@ begin
 
     verdicts := array(
         select case
-            when i.task is null and i.lease = any (v_plain) then 'completed'
-            when i.task is null and s.token = i.token then 'apart'
+            when i.task < 0 then 'completed'
             when e.verdict is not null then e.verdict
             when s.token = i.token and i.task = any (s.task_ids) then 'already'
             when p_again and s.id is null and w.session is not null then 'already'
             else 'stale'
         end
-        from unnest(p_leases, p_tokens, p_tasks) with ordinality i(lease, token, task, place)
+        from unnest(p_leases, p_tokens, p_tasks) with ordinality i(lease, token, task, n)
         left join lease s on s.id = i.lease and s.session = p_session
         left join worker w on w.session = p_session
         left join (
-            select distinct on (v.place) v.place, t.verdict
+            select distinct on (v.place, t.id) v.place, t.id, t.verdict
             from unnest(v_places) with ordinality v(place, n)
             join unnest(v_ends) with ordinality t(id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth,
                 queue, kind, payload, extra, started_at, outcome, verdict, delay_ms, report, result, lease_id, policy, continues, again, children, siblings,
                 has_turn, lane_key, n) on t.n = v.n
-        ) e on e.place = i.place
-        order by i.place
+        ) e on e.place = coalesce(v_of[i.n], i.n) and e.id = i.task
+        order by i.n
     );
+    if v_of is not null then
+        verdicts := array(
+            select string_agg(v.verdict, ',' order by v.n)
+            from unnest(verdicts, v_of) with ordinality v(verdict, place, n)
+            group by v.place
+            order by v.place
+        );
+    end if;
     if v_ends is null then
         return;
     end if;
@@ -148,27 +165,65 @@ begin
         hand_afters := null;   -- these may be of any lanes
         hand_until := null;
     end if;
-    perform close_leases(v_ends);
+    insert into settled (lease_id, task_ids)
+    select e.lease_id, array_agg(e.id)
+    from unnest(v_ends) e
+    group by e.lease_id;
+    perform close_leases(array(select e.lease_id from unnest(v_ends) e));
 end $$;
 
--- Leases whose tasks are all plain successes: history takes their arrays as they are.
+-- Plain successes of leases: of each the tasks p_ids[first:last], or all of it where first is null. History takes the arrays of a whole lease
+-- as they are.
 create or replace function settle_plain(
-    p_leases bigint[], out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[], out hand_afters bigint[], out hand_until bigint
+    p_leases bigint[], p_firsts bigint[], p_lasts bigint[], p_ids bigint[],
+    out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[], out hand_afters bigint[], out hand_until bigint
 )
 language plpgsql as $$
 declare
-    v_has record;
+    v_has    record;
+    v_whole  bigint[] := p_leases;
+    v_parts  boolean := num_nonnulls(variadic p_firsts) > 0;
     v_unkept text[] := unkept_queues();
 begin
-    insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats,
-        parent_ids, depths)
-    select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts, l.ready_ats,
-        l.parent_ids, l.depths
-    from lease l
-    where l.id = any (p_leases)
-      and l.queue <> all (v_unkept);
+    if v_parts then
+        v_whole := array(select p.lease from unnest(p_leases, p_firsts) p(lease, first) where p.first is null);
+        insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats,
+            parent_ids, depths)
+        select clock(), l.claimed_at, t.ids[1], cardinality(t.ids), l.queue, t.ids, t.kinds, t.enqueued_ats,
+            case when l.lanes is not null then t.lanes end,
+            case when l.priorities is not null then t.priorities end,
+            case when l.max_attempts is not null then t.max_attempts end,
+            case when l.ready_ats is not null then t.ready_ats end,
+            case when l.parent_ids is not null then t.parent_ids end,
+            case when l.depths is not null then t.depths end
+        from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
+        cross join lateral (select * from lease l where l.id = p.lease offset 0) l
+        cross join lateral (select p_ids[p.first : p.last] as ids offset 0) s
+        cross join lateral (
+            select array_agg(u.id) as ids, array_agg(u.kind) as kinds, array_agg(u.enqueued_at) as enqueued_ats, array_agg(u.lane) as lanes,
+                array_agg(u.priority) as priorities, array_agg(u.max_attempts) as max_attempts, array_agg(u.ready_at) as ready_ats,
+                array_agg(u.parent_id) as parent_ids, array_agg(u.depth) as depths
+            from unnest(l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts, l.ready_ats, l.parent_ids, l.depths)
+                u(id, kind, enqueued_at, lane, priority, max_attempts, ready_at, parent_id, depth)
+            where u.id = any (s.ids)
+        ) t
+        where p.first is not null
+          and l.queue <> all (v_unkept);
+    end if;
+    if v_whole <> '{}' then
+        insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats,
+            parent_ids, depths)
+        select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts, l.ready_ats,
+            l.parent_ids, l.depths
+        from lease l
+        where l.id = any (v_whole)
+          and l.queue <> all (v_unkept);
+    end if;
     if v_unkept <> '{}' then
-        perform count_unkept(array_agg(l.queue), array_agg(l.tasks), clock()) from lease l where l.id = any (p_leases) and l.queue = any (v_unkept);
+        perform count_unkept(array_agg(l.queue), array_agg(coalesce(p.last - p.first + 1, l.tasks)::int), clock())
+        from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
+        cross join lateral (select * from lease l where l.id = p.lease offset 0) l
+        where l.queue = any (v_unkept);
     end if;
 
     select bool_or(l.lanes is not null) as lanes, bool_or(l.sizes is not null) as bodies, bool_or(l.extras is not null) as extras,
@@ -177,62 +232,77 @@ begin
     from lease l
     where l.id = any (p_leases);
     if v_has.lanes then
-        select array_agg(l.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)),
-            case when bool_and(l.until is not null) then array_agg(t.id) end, case when bool_and(l.until is not null) then min(l.until) end
+        select array_agg(t.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)),
+            -- From where to look for the next of a lane. Of a lease that is not whole another task may have come back, in front of these.
+            case when bool_and(t.until is not null) and not v_parts then array_agg(t.id) end,
+            case when bool_and(t.until is not null) and not v_parts then min(t.until) end
         into hand_queues, hand_lanes, hand_priorities, hand_afters, hand_until
-        from lease l
-        cross join lateral unnest(l.lanes, l.priorities, l.task_ids) t(lane, priority, id)
-        where l.id = any (p_leases)
-          and t.lane <> 0;
+        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t
+        where t.lane <> 0;
     end if;
-
     if v_has.parents then
         insert into tally (parent_id, delta, completed)
         select t.parent_id, -count(*), count(*)
-        from lease l
-        cross join lateral unnest(l.parent_ids) t(parent_id)
-        where l.id = any (p_leases)
-          and t.parent_id is not null
+        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t
+        where t.parent_id is not null
         group by t.parent_id;
     end if;
     if v_has.bodies then
         delete from body
-        where task_id = any (array(select t.id from lease l, unnest(l.task_ids) t(id) where l.id = any (p_leases)));
+        where task_id = any (array(select t.id from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t));
     end if;
     if v_has.extras then
-        perform release_keys(array_agg(t.id), array_agg(l.queue), array_agg(t.kind), array_agg(t.extra), false)
-        from lease l
-        cross join lateral unnest(l.task_ids, l.kinds, l.extras) t(id, kind, extra)
-        where l.id = any (p_leases);
+        perform release_keys(array_agg(t.id), array_agg(t.queue), array_agg(t.kind), array_agg(t.extra), false)
+        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t;
     end if;
     if exists (select from cancel_request) then
         delete from cancel_request
-        where task_id = any (array(select t.id from lease l, unnest(l.task_ids) t(id) where l.id = any (p_leases)));
+        where task_id = any (array(select t.id from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t));
     end if;
     if is_watched() then
-        perform announce('completed', l.queue, l.task_ids, l.kinds) from lease l where l.id = any (p_leases);
+        perform announce('completed', t.queue, array_agg(t.id), array_agg(t.kind))
+        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t
+        group by t.lease, t.queue;
     end if;
-    delete from lease where id = any (p_leases);
+    if v_whole <> '{}' then
+        delete from lease where id = any (v_whole);
+    end if;
+    if v_parts then
+        insert into settled (lease_id, task_ids)
+        select p.lease, p_ids[p.first : p.last]
+        from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
+        where p.first is not null;
+        perform close_leases(p_leases);
+    end if;
 end $$;
 
--- Leases without open tasks go; of the others we remember what is settled. A task may have been in another lease of this
--- session before, so each counts for the lease that it was settled in.
-create or replace function close_leases(p_ends ending[]) returns void
+-- The tasks that settle_plain settles, with what few of them have.
+create or replace function plain_tasks(
+    p_leases bigint[], p_firsts bigint[], p_lasts bigint[], p_ids bigint[],
+    out lease bigint, out queue text, out until bigint, out id bigint, out kind text, out lane bigint, out priority smallint, out parent_id bigint, out extra json
+) returns setof record
+language sql stable as $$
+    select p.lease, l.queue, l.until, t.*
+    from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
+    cross join lateral (select * from lease l where l.id = p.lease offset 0) l
+    cross join lateral (select p_ids[p.first : p.last] as ids offset 0) s
+    cross join lateral unnest(l.task_ids, l.kinds, l.lanes, l.priorities, l.parent_ids, l.extras) t(id, kind, lane, priority, parent_id, extra)
+    where p.first is null
+       or t.id = any (s.ids)
+$$;
+
+-- Of leases without open tasks nothing stays. A task may have been in another lease of this session before, so each counts for the lease
+-- that it was settled in.
+create or replace function close_leases(p_leases bigint[]) returns void
 language plpgsql as $$
 declare
-    v_closed bigint[];
-begin
-    insert into settled (lease_id, task_ids)
-    select e.lease_id, array_agg(e.id)
-    from unnest(p_ends) e
-    group by e.lease_id;
-
-    v_closed := array(
+    v_closed bigint[] := array(
         select l.id
         from lease l
-        where l.id = any (array(select e.lease_id from unnest(p_ends) e))
+        where l.id = any (p_leases)
           and l.tasks = (select sum(cardinality(s.task_ids)) from settled s where s.lease_id = l.id)
     );
+begin
     if v_closed <> '{}' then
         delete from settled where lease_id = any (v_closed);
         delete from lease where id = any (v_closed);

@@ -20,10 +20,11 @@ use crate::family::{IdRange, Spawns, refuse_spawned};
 use crate::store::{Parameter, PostgresStore};
 use crate::unique::WAIT_MS;
 
-/// What `settle.sql` says of a whole lease that it has left alone.
-const APART: &str = "apart";
 /// Separates the kinds of one claim; names cannot contain it.
 const UNIT_SEPARATOR: &str = "\x1f";
+
+/// A part of a larger lease is not looked for in its arrays: that takes time by the square of their length.
+const PART_OF: usize = 500;
 
 /// Ids in one row of `ended_plain` lie within this of each other.
 const HISTORY_SPAN: i64 = 16_384;
@@ -68,51 +69,53 @@ pub(crate) fn verdict(text: &str) -> Verdict {
     }
 }
 
-/// Settles as parallel arrays. A lease whose tasks have all completed plainly is one entry without a task; its ids are
-/// in `ids`, and its `delays` says where they begin.
+/// Settles as parallel arrays. Plain successes of one lease are one entry: its task is their number below zero, their ids are in `ids`, and
+/// its `delays` says where they begin.
 #[derive(Default)]
 struct Entries<'a> {
     leases: Vec<i64>,
     tokens: Vec<Uuid>,
-    tasks: Vec<Option<i64>>,
+    tasks: Vec<i64>,
     outcomes: Vec<&'static str>,
     delays: Vec<i64>,
     reports: Vec<Option<String>>,
     results: Vec<Option<String>>,
     ids: Vec<i64>,
-    /// Per settle of the request the entry that answers it.
-    entry_of: Vec<usize>,
+    /// Per settle of the request the entry that answers it, and its place in that.
+    entry_of: Vec<(usize, usize)>,
     /// Per entry what it spawns.
     spawned: Vec<Option<&'a Spawned>>,
 }
 
 impl<'a> Entries<'a> {
-    /// `shorten`: whether whole leases become one entry.
+    /// `shorten`: whether plain successes of one lease become one entry.
     fn of(settles: &'a [Settle], shorten: bool) -> Self {
-        let whole = if shorten { whole_leases(settles) } else { HashMap::new() };
+        let plain = if shorten { plain_successes(settles) } else { HashMap::new() };
         let mut entries = Self::default();
         let mut entry_of_lease = HashMap::new();
         for settle in settles {
             let lease = settle.lease.id;
-            let entry = match whole.get(&lease) {
-                Some(tasks) => *entry_of_lease.entry(lease).or_insert_with(|| {
-                    let entry = entries.push(settle, None);
-                    entries.delays[entry] = entries.ids.len() as i64;
-                    entries.ids.extend(tasks.iter().map(|task| task.0));
-                    entry
-                }),
-                None => entries.push(settle, Some(settle.task)),
+            let Some(tasks) = plain.get(&lease) else {
+                let entry = entries.push(settle, settle.task.0);
+                entries.entry_of.push((entry, 0));
+                continue;
             };
-            entries.entry_of.push(entry);
+            let entry = *entry_of_lease.entry(lease).or_insert_with(|| {
+                let entry = entries.push(settle, -(tasks.len() as i64));
+                entries.delays[entry] = entries.ids.len() as i64;
+                entries.ids.extend(tasks.iter().map(|task| task.0));
+                entry
+            });
+            entries.entry_of.push((entry, tasks.binary_search(&settle.task).unwrap_or_default()));
         }
         entries
     }
 
-    fn push(&mut self, settle: &'a Settle, task: Option<TaskId>) -> usize {
+    fn push(&mut self, settle: &'a Settle, task: i64) -> usize {
         let wire = Wire::of(settle.outcome.clone());
         self.leases.push(settle.lease.id.0);
         self.tokens.push(settle.lease.token.0);
-        self.tasks.push(task.map(|task| task.0));
+        self.tasks.push(task);
         self.outcomes.push(wire.outcome);
         self.delays.push(wire.delay_ms);
         self.reports.push(wire.report);
@@ -122,8 +125,8 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Leases of which every task is settled as completed without a result, with their tasks in order.
-fn whole_leases(settles: &[Settle]) -> HashMap<LeaseId, Vec<TaskId>> {
+/// The tasks of leases from which nothing but plain successes is settled now, in order: completed without a result.
+fn plain_successes(settles: &[Settle]) -> HashMap<LeaseId, Vec<TaskId>> {
     let mut plain: HashMap<LeaseId, (LeaseRef, Option<Vec<TaskId>>)> = HashMap::new();
     for settle in settles {
         let (lease, tasks) = plain.entry(settle.lease.id).or_insert((settle.lease, Some(vec![])));
@@ -135,13 +138,14 @@ fn whole_leases(settles: &[Settle]) -> HashMap<LeaseId, Vec<TaskId>> {
             tasks.push(settle.task);
         }
     }
-    let whole = plain.into_iter().filter_map(|(id, (lease, tasks))| {
+    let plain = plain.into_iter().filter_map(|(id, (lease, tasks))| {
         let mut tasks = tasks?;
         tasks.sort_unstable();
         tasks.dedup();
-        (tasks.len() == lease.tasks as usize).then_some((id, tasks))
+        let size = lease.tasks as usize;
+        (tasks.len() == size || tasks.len() < size && size <= PART_OF).then_some((id, tasks))
     });
-    whole.collect()
+    plain.collect()
 }
 
 /// Claims as parallel arrays.
@@ -237,7 +241,7 @@ impl PostgresStore {
             .collect();
         let wishes = Wishes::of(&request.claims, &starts);
         let from_start = wishes.bounds.is_none() || request.scan == Scan::Full;
-        let born: Vec<_> = entries.tasks.iter().map(|task| born.get(&TaskId((*task)?)).copied()).collect();
+        let born: Vec<_> = entries.tasks.iter().map(|task| born.get(&TaskId(*task)).copied()).collect();
         let spawns = Spawns::of(&entries.spawned, &born, &self.limits, Some(WAIT_MS));
         let spawn = spawns.as_ref().map(|_| Spawns::argument(&self.schema, 17)).unwrap_or_default();
         let text = format!(
@@ -277,20 +281,15 @@ impl PostgresStore {
         claimed.sort_by_key(|claimed| {
             (order.get(&claimed.task.queue).copied().unwrap_or(0), claimed.task.priority, claimed.task.id)
         });
-        let mut settled: Vec<_> = std::iter::zip(&request.settles, &entries.entry_of)
-            .map(|(settle, entry)| Settled { task: settle.task, verdict: verdict(&answer.verdicts[*entry]) })
+        let verdicts: Vec<Vec<&str>> =
+            answer.verdicts.iter().map(|verdicts| verdicts.split(',').collect()).collect();
+        let settled = std::iter::zip(&request.settles, &entries.entry_of)
+            .map(|(settle, (entry, place))| {
+                let verdicts = &verdicts[*entry]; // one for all, or one for each
+                let text = verdicts.get(*place).unwrap_or(&verdicts[0]);
+                Settled { task: settle.task, verdict: verdict(text) }
+            })
             .collect();
-        let apart: Vec<_> =
-            (0..settled.len()).filter(|place| answer.verdicts[entries.entry_of[*place]] == APART).collect();
-        if !apart.is_empty() {
-            // A lease that is not as whole as it looked: its tasks one by one, without claiming more.
-            let settles = apart.iter().map(|place| request.settles[*place].clone()).collect();
-            let single = Advance { settles, claims: vec![], again: true, ..request.clone() };
-            let answers = Box::pin(self.try_advance(client, &single, &HashMap::new())).await?.settled;
-            for (place, answer) in std::iter::zip(apart, answers) {
-                settled[place] = answer;
-            }
-        }
         Ok(Advanced {
             settled: first_counts(settled),
             claimed,
@@ -301,7 +300,7 @@ impl PostgresStore {
     }
 }
 
-/// A whole lease is one entry, so a task that was named twice in it is told apart here: the first one counts.
+/// Plain successes of a lease are one entry, so a task that was named twice in it is told apart here: the first one counts.
 fn first_counts(mut settled: Vec<Settled>) -> Vec<Settled> {
     let mut seen = std::collections::HashSet::with_capacity(settled.len());
     for entry in settled.iter_mut().filter(|entry| entry.verdict.is_recorded()) {

@@ -614,7 +614,7 @@ async fn a_lower_id_that_is_committed_late_does_not_run_beside_a_higher_one() {
     assert_eq!(ids(&worker.claim(2).await), [lower]);
 }
 
-/// A step while looks from the beginning are slow: completes a whole lease, claims one task from its bound, and returns
+/// A step while looks from the beginning are slow: completes a lease of one task, claims one task from its bound, and returns
 /// the new lease.
 const SLOW_STEP: &str = "
 create function public.slow_step(p_session uuid, p_number bigint, inout lease bigint, inout token uuid, inout task bigint)
@@ -622,7 +622,7 @@ language sql volatile as $$
     select a.lease_id, a.token, a.task_ids[1]
     from laneway.advance(
         p_session, p_number, false,
-        array_remove(array[lease], null), array_remove(array[token], null), array[null]::bigint[],
+        array_remove(array[lease], null), array_remove(array[token], null), array[-1],
         array['completed'], array[0], array[null]::text[], array[null]::text[], array[task],
         array['default'], array[1], array[null]::text[], array[null]::text[],
         array[-32768, 0, -32768, -9223372036854775807]

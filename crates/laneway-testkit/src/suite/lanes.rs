@@ -394,6 +394,18 @@ pub async fn a_task_given_back_in_a_wider_lane_is_next(store: &TestStore) {
     assert_eq!(store.state(third).await, State::Pending);
 }
 
+pub async fn a_task_that_came_back_runs_before_those_behind_it(store: &TestStore) {
+    let stored = store.given::<5>(in_lane_of("a", 3)).await;
+    let mut worker = store.worker().await;
+    let claimed = worker.claim(3).await;
+    worker.settle(&claimed[0], Outcome::GivenBack).await;
+
+    worker.complete(&claimed[1..2]).await;
+    assert_eq!(ids(&worker.claim(1).await), stored[..1]);
+    worker.complete(&claimed[2..]).await;
+    assert_eq!(ids(&worker.claim(9).await), stored[3..]);
+}
+
 pub async fn an_ordered_lane_that_becomes_wider_lets_others_start_beside_a_waiting_task(store: &TestStore) {
     let [first, second, third] = store.given(in_lane("a")).await;
     let mut worker = store.worker().await;

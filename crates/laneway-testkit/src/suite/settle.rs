@@ -380,6 +380,24 @@ pub async fn good_and_stale_settles_of_one_call_are_judged_apart(store: &TestSto
     assert_eq!(store.state(claimed[0].task.id).await, State::Leased);
 }
 
+pub async fn successes_of_one_lease_are_judged_one_by_one(store: &TestStore) {
+    store.given_all(tasks_like(a_task(), 6)).await;
+    let mut worker = store.worker().await;
+    let claimed = worker.claim(5).await;
+    let mut foreign = worker.claim_one().await;
+    let other = foreign.clone();
+    foreign.lease = claimed[0].lease;
+    worker.complete(&claimed[..2]).await;
+
+    let named = [&claimed[2], &claimed[1], &foreign, &claimed[3]];
+    let verdicts = worker.settle_all(named.map(|one| one.settle(Outcome::completed())).to_vec()).await;
+
+    assert_eq!(verdicts, [Verdict::Completed, Verdict::Already, Verdict::Stale, Verdict::Completed]);
+    assert_eq!(store.state(other.task.id).await, State::Leased);
+    assert_eq!(store.state(claimed[4].task.id).await, State::Leased);
+    worker.complete(&[claimed[4].clone(), other]).await;
+}
+
 pub async fn a_repeated_advance_settles_nothing_twice(store: &TestStore) {
     let [first, second] = store.given([a_task(), a_task().lane("a")]).await;
     let mut worker = store.worker().await;
