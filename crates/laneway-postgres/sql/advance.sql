@@ -40,13 +40,20 @@ declare
     v_until   bigint;
     v_single  boolean;                 -- everything in hand is of the only queue that is claimed from
     v_queues  text[] := '{}';
+    v_hand_lanes bigint[];             -- of one queue
+    v_hand_turns smallint[];
+    v_kinds   text[];
     v_seen    record;
     v_alive   boolean;
+    v_plain   boolean;                 -- there are no lanes and no pauses in the queues that are claimed from
     v_wanted  int := 0;
     v_got     int := 0;
     v_before  int := 0;
     v_started int[];
-    v_watched boolean;
+    v_leases  bigint[] := '{}';        -- that were made
+    v_folded  boolean := false;
+    v_short   boolean;                 -- fewer were claimed than wanted
+    v_left    record;
     v_row     advance_row;
     i         int;
 begin
@@ -71,9 +78,14 @@ begin
         exists (select from tally) as tallied,
         exists (select from later l where l.due_at <= v_now) or exists (select from parked p where p.due_at <= v_now)
             or exists (select from pause p where p.expires_at <= v_now) as due,
-        exists (select from pause p where p.what = 'kind') as spares_kinds
+        exists (select from pause p where p.what = 'kind') as spares_kinds,
+        -- While looks from the beginning are slow, lanes are not asked for.
+        p_bounds is null and v_lanes = '{}' and not exists (select from turn t where t.queue = any (p_queues))
+            and not exists (select from mark m where m.queue = any (p_queues))
+            and not exists (select from queue q where q.name = any (p_queues) and q.paused_at is not null) as is_plain
     into v_seen;
     v_alive := v_seen.alive;
+    v_plain := v_seen.is_plain;
     v_answer.session_lost := not v_alive;
     if v_alive and p_again then
         for v_row in select * from leases_of(p_session, p_number) loop
@@ -84,21 +96,39 @@ begin
     end if;
     if v_alive and v_seen.due and p_queues <> '{}' then
         perform move_due(1000);
+        v_plain := false;
     end if;
     if v_seen.tallied then
-        perform fold_families();
+        v_folded := p_number % 8 = 0 or not tallies_can_wait();
+        if v_folded then
+            perform fold_families();
+            v_plain := false;
+        end if;
     end if;
 
     -- Turns that were freed in queues from which nothing is claimed now go back into the line.
-    if v_lanes <> '{}' and (not v_alive or exists (select from unnest(v_queues) q where q <> all (p_queues))) then
+    if v_lanes <> '{}' then
         perform join_lines(array_agg(h.queue), array_agg(h.lane), array_agg(h.priority))
         from unnest(v_queues, v_lanes, v_turns) h(queue, lane, priority)
-        where not v_alive or h.queue <> all (p_queues);
+        where not v_alive or h.queue <> all (p_queues)
+        having count(*) > 0;
     end if;
     if v_alive then
         v_single := cardinality(p_queues) = 1 and v_queues <@ p_queues;
         for i in 1 .. cardinality(p_queues) loop
             v_wanted := v_wanted + p_maxes[i];
+            v_kinds := string_to_array(p_kinds[i], e'\x1f');
+            if v_seen.spares_kinds then
+                v_kinds := open_kinds(p_queues[i : i], v_kinds);
+            end if;
+            v_hand_lanes := v_lanes;
+            v_hand_turns := v_turns;
+            if v_lanes <> '{}' and not v_single then
+                select coalesce(array_agg(h.lane), '{}'), coalesce(array_agg(h.priority), '{}')
+                into v_hand_lanes, v_hand_turns
+                from unnest(v_queues, v_lanes, v_turns) h(queue, lane, priority)
+                where h.queue = p_queues[i];
+            end if;
             for v_row in
                 select *
                 from claim(
@@ -106,10 +136,11 @@ begin
                     p_number => p_number,
                     p_queue => p_queues[i],
                     p_max => p_maxes[i],
-                    p_kinds => case when v_seen.spares_kinds then open_kinds(p_queues[i : i], string_to_array(p_kinds[i], e'\x1f')) else string_to_array(p_kinds[i], e'\x1f') end,
+                    p_kinds => v_kinds,
                     p_alone => string_to_array(p_alone[i], e'\x1f'),
-                    p_hand_lanes => case when v_single then v_lanes else array(select h.lane from unnest(v_queues, v_lanes) h(queue, lane) where h.queue = p_queues[i]) end,
-                    p_hand_priorities => case when v_single then v_turns else array(select h.priority from unnest(v_queues, v_turns) h(queue, priority) where h.queue = p_queues[i]) end,
+                    p_plain => v_plain,
+                    p_hand_lanes => v_hand_lanes,
+                    p_hand_priorities => v_hand_turns,
                     p_hand_afters => case when v_single then v_afters end,
                     p_hand_until => case when v_single then v_until end,
                     p_bounds => p_bounds[i * 4 - 3 : i * 4]
@@ -119,11 +150,8 @@ begin
                 if v_row.extras is not null then
                     perform release_keys(v_row.task_ids, array_fill(v_row.queue, array[cardinality(v_row.task_ids)]), v_row.kinds, v_row.extras, true);
                 end if;
-                if v_row.task_ids is not null then
-                    v_watched := coalesce(v_watched, is_watched());   -- not before the claim, which gives this transaction its id
-                    if v_watched then
-                        perform announce('leased', v_row.queue, v_row.task_ids, v_row.kinds);
-                    end if;
+                if v_row.lease_id is not null then
+                    v_leases := v_leases || v_row.lease_id;
                 end if;
                 return next v_row;
             end loop;
@@ -131,24 +159,51 @@ begin
             v_before := v_got;
         end loop;
         if v_got > 0 then
-            perform count_started(p_queues, v_started);
+            insert into stat_delta (at, queue, started)
+            select clock(), u.queue, u.n
+            from unnest(p_queues, v_started) u(queue, n)
+            where u.n > 0
+              and not exists (select from queue q where q.name = u.queue and not q.statistics);
         end if;
     end if;
+    v_short := v_got < v_wanted or v_wanted = 0;
+    if v_seen.tallied and not v_folded and v_short then
+        perform fold_families();
+    end if;
 
-    v_answer.remaining := case
-        when v_got >= v_wanted and v_wanted > 0 then 'more'
-        -- Not while looks from the beginning are slow: this is one.
-        when p_bounds is null and exists (select from task t where t.queue = any (p_queues)) then 'blocked'
-        -- A parent that somebody else holds just now: its end may let others start.
-        when v_seen.tallied and exists (select from tally) then 'blocked'
-        else 'nothing'
-    end;
-    if v_got < v_wanted or v_wanted = 0 then
-        v_answer.next_due_ms := next_due_ms();
+    -- One look at what is left, after all that this transaction writes: whoever sleeps or watches since then waits for its id to end.
+    if not v_short then
+        select
+            exists (select from watcher w where w.until > v_now - interval '10 seconds') as watched,
+            exists (select from sleeper s where s.session <> p_session) as others_sleep
+        into v_left;
+        v_answer.remaining := 'more';
+    else
+        select
+            exists (select from watcher w where w.until > v_now - interval '10 seconds') as watched,
+            exists (select from sleeper s where s.session <> p_session) as others_sleep,
+            -- Not while looks from the beginning are slow: this is one.
+            p_bounds is null and exists (select from task t where t.queue = any (p_queues))
+                -- A parent that somebody else holds just now: its end may let others start.
+                or v_seen.tallied and exists (select from tally) as blocked,
+            least(
+                (select l.due_at from later l where l.due_at < 'infinity' order by l.due_at limit 1),   -- follow-ups are due at no time
+                (select p.due_at from parked p order by p.due_at limit 1),
+                (select s.next_fire_at from schedule s order by s.next_fire_at limit 1),
+                (select p.expires_at from pause p where p.expires_at is not null order by p.expires_at limit 1)
+            ) as next_due_at
+        into v_left;
+        v_answer.remaining := case when v_left.blocked then 'blocked' else 'nothing' end;
+        if v_left.next_due_at is not null then
+            v_answer.next_due_ms := greatest(0, ceil(extract(epoch from v_left.next_due_at - clock()) * 1000));
+        end if;
+    end if;
+    if v_left.watched and v_leases <> '{}' then
+        perform announce('leased', l.queue, l.task_ids, l.kinds) from lease l where l.id = any (v_leases);
     end if;
     -- The producer rule: what this transaction made claimable and did not take itself, or put off to a time that a sleeper
     -- would oversleep. Whoever settles knows that time too, but may be gone by then.
-    if exists (select from sleeper s where s.session <> p_session) then
+    if v_left.others_sleep then
         perform hint(array(
             select distinct s.queue
             from sleeper s
@@ -161,17 +216,6 @@ begin
         ));
     end if;
     return next v_answer;
-end $$;
-
--- One small row per queue for the statistics.
-create or replace function count_started(p_queues text[], p_started int[]) returns void
-language plpgsql as $$
-begin
-    insert into stat_delta (at, queue, started)
-    select clock(), u.queue, u.n
-    from unnest(p_queues, p_started) u(queue, n)
-    where u.n > 0
-      and not exists (select from queue q where q.name = u.queue and not q.statistics);
 end $$;
 
 -- The open tasks of leases that an advance has made whose answer was lost.

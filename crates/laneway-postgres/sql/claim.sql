@@ -4,6 +4,7 @@
 -- still needed, plans which come first, and takes those (pick.sql). What turns out to be worth nothing leaves its slot to
 -- whatever comes next, which a further round finds.
 --
+--   p_plain: the queue has no lanes and is open, so that one round does it.
 --   p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until: turns that a settle of this advance has freed. They are used without ever
 --     being written when turns are short, behind those in line, and put into the line otherwise.
 --   p_bounds: priority and id of the last task, priority and seq of the last turn, from which to look; null: from the
@@ -19,6 +20,7 @@ create or replace function claim(
     p_max             int,
     p_kinds           text[],
     p_alone           text[],
+    p_plain           boolean,
     p_hand_lanes      bigint[],
     p_hand_priorities smallint[],
     p_hand_afters     bigint[],
@@ -62,8 +64,20 @@ declare
     v_started  timestamptz;
     v_us       bigint := 0;
 begin
-    -- While looks are slow, marks are looked at now and then, and when turns are short.
     v_started := clock_timestamp();
+    if p_plain then
+        select * into v_got from pick_free(p_queue, p_kinds, v_from[1]::smallint, v_from[2], p_max, c_bytes);
+        v_us := extract(microseconds from clock_timestamp() - v_started);
+        if v_got.tids <> '{}' then
+            return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_got.tids, v_lane_ids, v_lane_keys, null, v_now);
+        end if;
+        v_row.queue := p_queue;
+        v_row.bounds := coalesce(v_got.last, v_bounds[1:2]) || v_bounds[3:4] || v_us;
+        return next v_row;
+        return;
+    end if;
+
+    -- While looks are slow, marks are looked at now and then, and when turns are short.
     select
         p_max <= 0 or exists (select from queue q where q.name = p_queue and q.paused_at is not null) as is_closed,
         case when p_bounds is null or p_number % 8 = 0 then exists (select from mark m where m.queue = p_queue) end as has_marks,
@@ -86,12 +100,12 @@ begin
             v_marked := false;
         end if;
     end if;
-    -- What is more urgent than where we stopped lies in front of the bound; the range is short, so looking is cheap.
-    if p_bounds is not null and exists (select from task t where t.queue = p_queue and t.lane = 0 and t.priority < v_from[1]) then
-        v_from[1:2] := c_start[1:2];
-    end if;
-    v_from[3:4] := line_start(p_queue, p_bounds);
     if p_bounds is not null then
+        -- What is more urgent than where we stopped lies in front of the bound; the range is short, so looking is cheap.
+        if exists (select from task t where t.queue = p_queue and t.lane = 0 and t.priority < v_from[1]) then
+            v_from[1:2] := c_start[1:2];
+        end if;
+        v_from[3:4] := line_start(p_queue, p_bounds);
         select s.last_value into v_last_id from task_id_seq s;
     end if;
 
@@ -341,22 +355,21 @@ create or replace function take_tasks(
 ) returns setof advance_row
 language plpgsql as $$
 declare
-    v_rows  advance_row[];
     v_row   advance_row;
-    v_taken int;
+    v_taken int := 0;
 begin
-    with taken as (
-        delete from task
-        where ctid = any (p_tids)
-        returning *
-    ),
-    sorted as (
-        select *, case when kind = any (p_alone) then id else 0 end as apart
-        from taken
-        order by apart, id
-    ),
-    made as (
-        insert into lease (session, token, number, claimed_at, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, attempts,
+    for v_row in
+        with taken as (
+            delete from task
+            where ctid = any (p_tids)
+            returning *
+        ),
+        sorted as (
+            select *, case when kind = any (p_alone) then id else 0 end as apart
+            from taken
+            order by apart, id
+        )
+        insert into lease as m (session, token, number, claimed_at, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, attempts,
             max_attempts, crashes, depths, parent_ids, ready_ats, sizes, until, payloads, extras)
         select
             p_session, gen_random_uuid(), p_number, p_now, count(*), p_queue,
@@ -375,17 +388,11 @@ begin
             case when bool_or(s.extra is not null) then array_agg(s.extra) end
         from sorted s
         group by s.apart
-        returning *
-    )
-    select array_agg(row(m.id, m.token, m.queue, m.task_ids, m.kinds, m.enqueued_ats, m.lanes, m.priorities, m.attempts, m.max_attempts,
-        m.crashes, m.depths, m.parent_ids, m.payloads, m.extras, p_lane_ids, p_lane_keys, m.sizes::bigint[], null, m.claimed_at, m.ready_ats, null, null, null, null, null)::advance_row),
-        sum(m.tasks)
-    into v_rows, v_taken
-    from made m;
-    if v_taken is distinct from cardinality(p_tids) then
-        raise 'claim locked % tasks and took %', cardinality(p_tids), v_taken;
-    end if;
-    foreach v_row in array v_rows loop
+        returning m.id, m.token, m.queue, m.task_ids, m.kinds, m.enqueued_ats, m.lanes, m.priorities, m.attempts, m.max_attempts, m.crashes, m.depths,
+            m.parent_ids, m.payloads, m.extras, p_lane_ids, p_lane_keys, m.sizes::bigint[], null::json[], m.claimed_at, m.ready_ats, null::bigint[], null::text[], null::text,
+            null::bigint, null::boolean
+    loop
+        v_taken := v_taken + cardinality(v_row.task_ids);
         if v_row.body_ids is not null then   -- sizes were kept, so some payload is large
             select array_agg(b.task_id), array_agg(b.payload) into v_row.body_ids, v_row.bodies
             from body b
@@ -393,4 +400,7 @@ begin
         end if;
         return next v_row;
     end loop;
+    if v_taken <> cardinality(p_tids) then
+        raise 'claim locked % tasks and took %', cardinality(p_tids), v_taken;
+    end if;
 end $$;

@@ -75,17 +75,3 @@ begin
     end if;
     return coalesce(v_queues, '{}');
 end $$;
-
--- How long until the next of `later` and `parked` is due or a schedule fires; null when there is none.
-create or replace function next_due_ms() returns bigint
-language plpgsql as $$
-declare
-    v_due timestamptz := least(
-        (select l.due_at from later l where l.due_at < 'infinity' order by l.due_at limit 1),   -- follow-ups are due at no time
-        (select p.due_at from parked p order by p.due_at limit 1),
-        (select s.next_fire_at from schedule s order by s.next_fire_at limit 1),
-        (select p.expires_at from pause p where p.expires_at is not null order by p.expires_at limit 1)
-    );
-begin
-    return case when v_due is not null then greatest(0, ceil(extract(epoch from v_due - clock()) * 1000))::bigint end;
-end $$;
