@@ -13,7 +13,7 @@ use super::call::{Answer, Call, Sent};
 use super::looks::Source;
 use super::{Coordinator, jittered};
 use crate::attempt::Attempt;
-use crate::metrics::{ByClaim, ByKind, ByQueue};
+use crate::metrics::{ByClaim, ByKind, ByQueue, ByReason};
 
 /// A worker that runs until nothing is left waits for what is due within this time.
 const DUE_SOON: Duration = Duration::from_millis(250);
@@ -158,6 +158,7 @@ impl Coordinator {
             self.ended.push(claimed.settle(Outcome::GivenBack));
             self.ended_since.get_or_insert_with(Instant::now);
             self.summary.given_back += 1;
+            self.counted.released.get_or_create(&ByReason { reason: "shutdown" }).inc();
             return;
         };
         let (queue, kind) = (claimed.task.queue.to_string(), self.counted.kind(claimed.task.kind.as_str()));

@@ -90,9 +90,11 @@ async fn what_a_claim_brings_while_the_worker_stops_is_given_back(store: &TestSt
 
     worker.stop.drain();
     gate.add_permits(100);
+    let metrics = worker.metrics.clone();
     let summary = worker.ended().await;
 
     assert_eq!(recorder.log().started.len(), 0);
     assert_eq!(summary.completed, 0);
+    assert_eq!(metrics.value("worker_tasks_released_total"), summary.given_back as f64);
     assert_eq!(count(&**store, TaskState::Pending).await, 3);
 }
