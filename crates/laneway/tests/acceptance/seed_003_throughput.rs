@@ -105,7 +105,8 @@ async fn claiming_is_separate_from_processing(store: &TestStore) {
 
 async fn error_handling_does_not_block_claiming(store: &TestStore) {
     let (probe, recorder) = (Probe::new(store.handle()), Recorder::default());
-    client(store).enqueue_many(jobs(50, What::Fail)).await.unwrap();
+    let failing = jobs(50, What::Fail).into_iter().map(|job| task(job).max_attempts(1));
+    client(store).enqueue_many(failing).await.unwrap();
     client(store).enqueue_many(jobs(50, What::Nothing)).await.unwrap();
     let worker = start(one_that_must_not_wait(&probe, &recorder, 2));
 
