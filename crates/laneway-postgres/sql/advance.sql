@@ -174,13 +174,11 @@ begin
     -- One look at what is left, after all that this transaction writes: whoever sleeps or watches since then waits for its id to end.
     if not v_short then
         select
-            exists (select from watcher w where w.until > v_now - interval '10 seconds') as watched,
             exists (select from sleeper s where s.session <> p_session) as others_sleep
         into v_left;
         v_answer.remaining := 'more';
     else
         select
-            exists (select from watcher w where w.until > v_now - interval '10 seconds') as watched,
             exists (select from sleeper s where s.session <> p_session) as others_sleep,
             -- Not while looks from the beginning are slow: this is one.
             p_bounds is null and exists (select from task t where t.queue = any (p_queues))
@@ -198,7 +196,7 @@ begin
             v_answer.next_due_ms := greatest(0, ceil(extract(epoch from v_left.next_due_at - clock()) * 1000));
         end if;
     end if;
-    if v_left.watched and v_leases <> '{}' then
+    if v_leases <> '{}' and is_watched() then
         perform announce('leased', l.queue, l.task_ids, l.kinds) from lease l where l.id = any (v_leases);
     end if;
     -- The producer rule: what this transaction made claimable and did not take itself, or put off to a time that a sleeper

@@ -281,12 +281,10 @@ impl PostgresStore {
         claimed.sort_by_key(|claimed| {
             (order.get(&claimed.task.queue).copied().unwrap_or(0), claimed.task.priority, claimed.task.id)
         });
-        let verdicts: Vec<Vec<&str>> =
-            answer.verdicts.iter().map(|verdicts| verdicts.split(',').collect()).collect();
         let settled = std::iter::zip(&request.settles, &entries.entry_of)
             .map(|(settle, (entry, place))| {
-                let verdicts = &verdicts[*entry]; // one for all, or one for each
-                let text = verdicts.get(*place).unwrap_or(&verdicts[0]);
+                let verdicts = &answer.verdicts[*entry]; // one for all, or one for each
+                let text = verdicts.split(',').nth(*place).unwrap_or(verdicts);
                 Settled { task: settle.task, verdict: verdict(text) }
             })
             .collect();
