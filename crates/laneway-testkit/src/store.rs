@@ -267,16 +267,19 @@ pub fn refusal<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> InvalidInpu
     }
 }
 
-/// Waits for a condition, looking again every few milliseconds. Fails after ten seconds.
+/// How long a test waits for what should happen at once: only a failing test waits so long, and a slow machine does not make one.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for a condition, looking again every few milliseconds. Fails when [`PATIENCE`] is over.
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + secs(10);
+    let deadline = Instant::now() + PATIENCE;
     while !condition().await {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Waits for a future that should not take long. Fails after ten seconds.
+/// Waits for a future that should not take long. Fails when [`PATIENCE`] is over.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(secs(10), future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }

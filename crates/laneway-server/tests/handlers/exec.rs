@@ -5,6 +5,7 @@ use std::time::Duration;
 use laneway::core::{State as TaskState, TaskView};
 use laneway::{Client, Payload, Stop, Worker};
 use laneway_server::handlers::Program;
+use laneway_testkit::store::until;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -3,6 +3,7 @@
 use laneway::core::State as TaskState;
 use laneway::{Client, Payload, Stop, Worker};
 use laneway_server::handlers::{Endpoint, HttpOptions, HttpRequest, HttpRequests};
+use laneway_testkit::store::until;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -1,7 +1,6 @@
 //! A store, a worker, and a server that does what a path says.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -129,13 +128,4 @@ pub async fn run<P: Payload>(payload: P, handlers: impl FnOnce(WorkerBuilder) ->
 pub fn result(task: &TaskView) -> serde_json::Value {
     let shown = format!("{task:?}");
     task.result.as_ref().unwrap_or_else(|| panic!("no result: {shown}")).decode().unwrap()
-}
-
-/// Waits for a condition, looking again every few milliseconds.
-pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while !condition().await {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

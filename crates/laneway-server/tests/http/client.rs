@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use laneway::core::Store;
 use laneway_server::{Server, ServerBuilder};
+use laneway_testkit::store::PATIENCE;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
@@ -151,8 +151,8 @@ pub struct Event {
 impl Events {
     /// The next event; none when the stream is over.
     pub async fn next(&mut self) -> Option<Event> {
-        let read = tokio::time::timeout(Duration::from_secs(20), self.read());
-        read.await.expect("an event within 20 s")
+        let read = tokio::time::timeout(PATIENCE, self.read());
+        read.await.expect("an event in time")
     }
 
     async fn read(&mut self) -> Option<Event> {

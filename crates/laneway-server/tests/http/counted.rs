@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use laneway::{Attempt, Failure, Payload, Stop, StoreHandle, Summary, Worker, WorkerBuilder};
 use laneway_core::{Cancel, Json, Keep, QueueSettings, Rule, Schedule, ScheduleName, State, TaskId};
 use laneway_server::Server;
-use laneway_testkit::store::{ATask, TestStore, a_task, queue, secs, until};
+use laneway_testkit::store::{ATask, PATIENCE, TestStore, a_task, queue, secs, until};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
@@ -20,9 +20,6 @@ crate::on_both_stores! {
     what_retention_deletes_is_counted_by_state,
     what_was_enqueued_is_counted_by_queue,
 }
-
-/// A scrape is up to five seconds old.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends as its payload says.
 #[derive(Serialize, Deserialize)]
@@ -93,7 +90,7 @@ impl Fixture {
     }
 }
 
-/// Waits until the scrape has all these lines.
+/// Waits until the scrape, which is up to five seconds old, has all these lines.
 async fn told(server: &Running, lines: &[&str]) {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -132,7 +132,7 @@ impl Process {
             assert!(self.child.wait().await.unwrap().success());
             summary
         };
-        tokio::time::timeout(secs(20), told).await.expect("the process should end")
+        tokio::time::timeout(PATIENCE, told).await.expect("the process should end")
     }
 
     fn spawn(place: &Place, mut command: Command) -> Self {
@@ -160,7 +160,7 @@ impl Process {
             }
             panic!("the process ended without telling what it has done");
         };
-        let completed = tokio::time::timeout(secs(30), told).await.expect("the process should end");
+        let completed = tokio::time::timeout(PATIENCE, told).await.expect("the process should end");
         self.child.wait().await.unwrap();
         completed
     }
@@ -205,7 +205,7 @@ pub async fn a_killed_workers_task_is_completed_by_another(place: &Place) {
     let worker = start(a_worker(Arc::clone(&store), &recorder, 10));
 
     let ended =
-        tokio::time::timeout(secs(30), client.wait(task)).await.expect("another completes it").unwrap();
+        tokio::time::timeout(PATIENCE, client.wait(task)).await.expect("another completes it").unwrap();
     assert_eq!((ended.state(), ended.view().crashes), (TaskState::Completed, 1));
     client.wait(behind).await.unwrap();
     assert_eq!(recorder.log().numbers(), [0, 1]);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use laneway_testkit::store::{TestStore, secs};
+pub use laneway_testkit::store::{PATIENCE, TestStore, secs, until};
 pub use probe::Probe;
 
 /// Makes a test of each function for either store. Each gets a store of its own, whose invariants are checked afterwards.
@@ -163,7 +163,7 @@ impl Recorder {
                 changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(secs(30), wanted).await.unwrap_or_else(|_| {
+        tokio::time::timeout(PATIENCE, wanted).await.unwrap_or_else(|_| {
             let Log { started, ended, running, peak, .. } = self.log();
             let seen =
                 format!("{} started, {} ended, {running} running, peak {peak}", started.len(), ended.len());
@@ -254,7 +254,7 @@ pub struct RunningWorker {
 impl RunningWorker {
     /// Waits for its end.
     pub async fn ended(self) -> Summary {
-        let ended = tokio::time::timeout(secs(30), self.running).await;
+        let ended = tokio::time::timeout(PATIENCE, self.running).await;
         ended.expect("the worker should have ended").unwrap().expect("the worker should have run")
     }
 
@@ -266,7 +266,7 @@ impl RunningWorker {
 
     /// Waits until a metric is as wanted.
     pub async fn until_metric(&self, name: &str, condition: impl Fn(f64) -> bool) {
-        let deadline = tokio::time::Instant::now() + secs(30);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         while !condition(self.metrics.value(name)) {
             let seen = self.metrics.value(name);
             assert!(tokio::time::Instant::now() < deadline, "waited in vain for {name}; it is {seen}");
@@ -301,13 +301,4 @@ pub async fn count(store: &dyn Store, state: TaskState) -> u64 {
 pub fn wave(n: u64, lanes: usize, per_lane: usize, limit: u32) -> Vec<laneway::Draft> {
     let lanes = (0..lanes * per_lane).map(|place| format!("lane:{}", place / per_lane));
     lanes.map(|lane| laneway::task(Job { n, what: What::Gate }).lane(lane).limit(limit)).collect()
-}
-
-/// Waits for a condition, looking again every few milliseconds. Fails after half a minute.
-pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + secs(30);
-    while !condition().await {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

@@ -15,7 +15,7 @@ impl Payload for Block {
 
 /// Blocks the only thread of the runtime until the session was renewed twice.
 async fn block(_: Block, State(probe): State<Probe>) -> Result<(), Failure> {
-    let (before, deadline) = (probe.calls("renew"), Instant::now() + secs(20));
+    let (before, deadline) = (probe.calls("renew"), Instant::now() + PATIENCE);
     while probe.calls("renew") < before + 2 {
         if Instant::now() > deadline {
             return Err(Failure::discard("nobody has renewed the session"));

@@ -1,12 +1,10 @@
 //! Random commands, with every invariant checked after each.
 
-mod support;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::support::*;
 use laneway_core::*;
-use support::*;
 
 /// A small generator, so that a failing seed can be run again.
 struct Dice(u64);

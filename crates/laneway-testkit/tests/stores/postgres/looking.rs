@@ -1,13 +1,11 @@
 //! The change feed and the counts of history against transactions that are open meanwhile, step by step.
 
-mod support;
-
+use crate::support::{Fixture, fixture, open};
 use laneway_core::{
     Acted, Action, Actor, Keep, Position, QueueName, QueueSettings, State, Store, TaskId, Watch,
 };
 use laneway_testkit::store::{a_task, secs, soon, until};
 use laneway_testkit::worker::failed;
-use support::{Fixture, fixture, open};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 

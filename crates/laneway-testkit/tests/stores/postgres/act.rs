@@ -1,10 +1,9 @@
 //! Operators against workers on PostgreSQL: what they do to one another, step by step and all at once.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::support::{Fixture, fixture};
 use laneway_core::{
     Acted, Action, Actor, ActorName, BulkState, LaneKey, NewBulk, Outcome, Pausable, QueueName, Skip, State,
     Store, StoreError, TaskId,
@@ -12,7 +11,6 @@ use laneway_core::{
 use laneway_postgres::PostgresStore;
 use laneway_testkit::store::{a_task, secs, soon, until};
 use laneway_testkit::worker::{failed, ids};
-use support::{Fixture, fixture};
 use tokio::task::{JoinHandle, JoinSet};
 
 fn ann() -> Actor {
@@ -28,13 +26,6 @@ impl Fixture {
 
     async fn act(&self, action: Action, task: TaskId) -> Acted {
         soon("an action", self.store.act(&ann(), action, &[task])).await.unwrap()[0]
-    }
-
-    async fn until_somebody_waits(&self) {
-        let client = self.connect().await;
-        let waits = "select exists (select from pg_stat_activity
-                     where datname = current_database() and wait_event_type = 'Lock')";
-        until("somebody waits for a lock", async || client.query_one(waits, &[]).await.unwrap().get(0)).await;
     }
 
     /// A connection in a transaction that has run `sql`.
@@ -209,7 +200,7 @@ async fn an_expired_pause_of_a_lane_that_somebody_holds_ends_with_the_next_advan
 
 /// Claims and ends tasks until told to stop: every attempt of a first life fails, every other completes.
 async fn work(store: PostgresStore, stop: Arc<AtomicBool>, completed: Arc<AtomicUsize>) {
-    let mut worker = support::worker(&store).await;
+    let mut worker = crate::support::worker(&store).await;
     while !stop.load(Ordering::SeqCst) {
         let claimed = worker.claim(7).await;
         let mut settles = vec![];
@@ -233,7 +224,7 @@ async fn bulk_retries_and_workers_do_not_disturb_one_another() {
     let mut crew = JoinSet::new();
     for _ in 0..3 {
         crew.spawn(work(
-            support::open(&fixture.database.url).await,
+            crate::support::open(&fixture.database.url).await,
             Arc::clone(&stop),
             Arc::clone(&completed),
         ));
@@ -276,9 +267,9 @@ async fn pauses_that_come_and_go_lose_nothing() {
     let done = Arc::new(AtomicUsize::new(0));
     let mut crew = JoinSet::new();
     for _ in 0..3 {
-        let (store, done) = (support::open(&fixture.database.url).await, Arc::clone(&done));
+        let (store, done) = (crate::support::open(&fixture.database.url).await, Arc::clone(&done));
         crew.spawn(async move {
-            let mut worker = support::worker(&store).await;
+            let mut worker = crate::support::worker(&store).await;
             while done.load(Ordering::SeqCst) < TASKS {
                 let claimed = worker.claim(3).await;
                 worker.complete(&claimed).await;

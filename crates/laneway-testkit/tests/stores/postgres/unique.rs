@@ -1,15 +1,13 @@
 //! Unique keys on PostgreSQL: what two sessions do to one another, step by step, and the keys of plain SQL.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Fixture, fixture, new_tasks};
 use laneway_core::{
     Effect, Enqueued, Json, KeyScope, NewTask, OnConflict, State, Store, StoreError, TaskId, Unique,
 };
 use laneway_testkit::store::{ATask, a_task, ids_of, secs, soon, unique_key, until};
 use laneway_testkit::worker::{ids, retry_after};
-use support::{Fixture, fixture, new_tasks};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
@@ -23,7 +21,7 @@ fn existing(id: TaskId) -> Enqueued {
 
 impl Fixture {
     /// A caller with an open transaction in which it has enqueued `task`.
-    async fn holding(&self, task: ATask) -> (Client, TaskId) {
+    async fn holding_key_of(&self, task: ATask) -> (Client, TaskId) {
         let client = self.connect().await;
         client.batch_execute("begin").await.unwrap();
         let answer = self.store.enqueue_in(&client, vec![task.into()]).await.unwrap();
@@ -35,20 +33,12 @@ impl Fixture {
         let store = self.store.clone();
         tokio::spawn(async move { store.enqueue(task.into()).await })
     }
-
-    /// Waits until some statement in this database waits for another transaction.
-    async fn until_somebody_waits(&self) {
-        let client = self.connect().await;
-        let waits = "select exists (select from pg_stat_activity
-                     where datname = current_database() and wait_event_type = 'Lock')";
-        until("somebody waits for a lock", async || client.query_one(waits, &[]).await.unwrap().get(0)).await;
-    }
 }
 
 #[tokio::test]
 async fn when_the_winner_rolls_back_the_loser_is_stored() {
     let fixture = fixture().await;
-    let (winner, gone) = fixture.holding(a_task().unique("k")).await;
+    let (winner, gone) = fixture.holding_key_of(a_task().unique("k")).await;
     let loser = fixture.enqueuing(a_task().unique("k"));
     fixture.until_somebody_waits().await;
 
@@ -63,7 +53,7 @@ async fn when_the_winner_rolls_back_the_loser_is_stored() {
 #[tokio::test]
 async fn when_the_winner_commits_the_loser_is_told_of_it() {
     let fixture = fixture().await;
-    let (winner, first) = fixture.holding(a_task().unique("k")).await;
+    let (winner, first) = fixture.holding_key_of(a_task().unique("k")).await;
     let loser = fixture.enqueuing(a_task().unique("k"));
     fixture.until_somebody_waits().await;
 
@@ -78,7 +68,7 @@ async fn when_the_winner_commits_the_loser_is_told_of_it() {
 async fn a_key_that_is_held_for_long_delays_its_own_enqueues_only() {
     let fixture = fixture().await;
     let mut worker = fixture.worker().await;
-    let (holder, _) = fixture.holding(a_task().unique("k")).await;
+    let (holder, _) = fixture.holding_key_of(a_task().unique("k")).await;
     // More callers than the store has connections.
     let waiting: Vec<_> = (0..10).map(|_| fixture.enqueuing(a_task().unique("k"))).collect();
     fixture.until_somebody_waits().await;
@@ -112,7 +102,7 @@ async fn a_key_that_is_held_for_long_delays_its_own_enqueues_only() {
 #[tokio::test]
 async fn a_caller_is_told_when_a_key_is_held_for_too_long() {
     let fixture = fixture().await;
-    let (holder, _) = fixture.holding(a_task().unique("k")).await;
+    let (holder, _) = fixture.holding_key_of(a_task().unique("k")).await;
 
     let alone = fixture.store.enqueue(a_task().unique("k").into()).await.unwrap_err();
     let bulk = vec![NewTask::from(a_task().unique("k")); 250];
@@ -152,7 +142,7 @@ async fn a_unique_task_is_retried_while_a_new_one_arrives() {
     let first = fixture.given(pending()).await;
     let mut worker = fixture.worker().await;
     let claimed = worker.claim_one().await;
-    let (newcomer, second) = fixture.holding(pending()).await;
+    let (newcomer, second) = fixture.holding_key_of(pending()).await;
 
     // Neither the retry nor the sweep waits for the newcomer's transaction.
     soon("a retry", worker.settle(&claimed, retry_after(secs(0)))).await;
@@ -196,7 +186,7 @@ async fn a_payload_that_is_being_replaced_keeps_no_worker_waiting() {
     for (end, payload) in [("rollback", "[1]"), ("commit", "[2]")] {
         let first = fixture.given(replace("[1]")).await;
         let other = fixture.given(a_task()).await;
-        let (editor, edited) = fixture.holding(replace("[2]")).await;
+        let (editor, edited) = fixture.holding_key_of(replace("[2]")).await;
         assert_eq!(edited, first);
         let mut worker = fixture.worker().await;
 
@@ -238,7 +228,7 @@ async fn an_expired_key_that_is_taken_over_keeps_no_worker_waiting() {
     let claimed = worker.claim(1).await;
     let over = "select expires_at < clock_timestamp() from laneway.unique_key";
     until("the key is over", async || fixture.value(over).await).await;
-    let (newcomer, second) = fixture.holding(short()).await;
+    let (newcomer, second) = fixture.holding_key_of(short()).await;
 
     soon("a settle", worker.complete(&claimed)).await;
     soon("maintenance", fixture.store.maintain()).await.unwrap();

@@ -1,9 +1,8 @@
 //! Enqueue and settle inside the caller's own transaction: from tokio-postgres, from sqlx, and from plain SQL.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Fixture, fixture, new_tasks};
 use jiff::Timestamp;
 use laneway_core::{
     Advance, Cancel, Claim, Claimed, InvalidInput, Json, Kind, Kinds, Lane, LaneKey, LaneLimit, NewTask,
@@ -12,7 +11,6 @@ use laneway_core::{
 use laneway_testkit::store::{a_task, ids_of, kind, queue, refusal, secs, soon, until};
 use laneway_testkit::worker::{TestWorker, ids, retry_after};
 use sqlx::{Connection, PgConnection};
-use support::{Fixture, fixture, new_tasks};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 use uuid::Uuid;
@@ -451,7 +449,7 @@ async fn a_settle_above_read_committed_is_refused_when_the_lease_has_several_tas
         transaction.rollback().await.unwrap();
 
         assert!(!recorded, "the same task was settled twice");
-        let message = support::whole_message(&second.unwrap_err());
+        let message = crate::support::whole_message(&second.unwrap_err());
         assert!(message.contains("a lease of its own"), "{message}");
         fixture.check().await;
     }

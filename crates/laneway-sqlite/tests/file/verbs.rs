@@ -1,9 +1,7 @@
 //! Each verb, in the cases where lanes, turns and leases meet.
 
-mod support;
-
+use crate::support::*;
 use laneway_core::*;
-use support::*;
 
 #[tokio::test]
 async fn turns_and_lane_less_tasks_alternate_within_one_priority() {

@@ -3,14 +3,12 @@
 //! The server explains every statement of the store's own connection, nested ones included, into its log, with the rows
 //! that each node really touched. A hot statement touches rows in proportion to what it claims, never to what is there.
 
-mod support;
-
+use crate::support::{check, worker};
 use laneway_core::{Advance, FamilyPolicy, Kinds, Outcome, Scan, Spawned, Store};
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, ClusterOptions, Database};
 use laneway_testkit::store::{a_task, ids_of, queue, secs};
 use laneway_testkit::worker::{TestWorker, retry_after};
-use support::{check, worker};
 use tokio::sync::OnceCell;
 use tokio_postgres::Client;
 

@@ -1,12 +1,11 @@
 //! What the tests of the PostgreSQL store share: a database of their own, the store on it, and plain connections.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::sync::Arc;
 
 use laneway_core::{NewTask, State, Store, TaskId};
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, Database};
-use laneway_testkit::store::ATask;
+use laneway_testkit::store::{ATask, until};
 use laneway_testkit::worker::TestWorker;
 use tokio_postgres::Client;
 
@@ -31,6 +30,10 @@ impl Fixture {
     /// A plain connection.
     pub async fn connect(&self) -> Client {
         self.database.connect().await.unwrap()
+    }
+
+    pub async fn until_somebody_waits(&self) {
+        until_somebody_waits(&self.database).await;
     }
 
     pub async fn worker(&self) -> TestWorker {
@@ -97,4 +100,12 @@ pub fn whole_message(error: &dyn std::error::Error) -> String {
         source = inner.source();
     }
     message
+}
+
+/// Waits until some statement in `database` waits for a lock.
+pub async fn until_somebody_waits(database: &Database) {
+    let client = database.connect().await.unwrap();
+    let waits = "select exists (select from pg_stat_activity
+                 where datname = current_database() and wait_event_type = 'Lock')";
+    until("somebody waits for a lock", async || client.query_one(waits, &[]).await.unwrap().get(0)).await;
 }

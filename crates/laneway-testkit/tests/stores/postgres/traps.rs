@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::until_somebody_waits;
 use laneway_core::{
     Advance, Cancel, Capacity, Claim, Claimed, Fence, Kinds, NewTask, Outcome, QueueName, Renewal, Renewed,
     Sleep, State, Store, TaskId, Verdict,
@@ -107,12 +108,8 @@ impl Trap {
         receiver
     }
 
-    /// Waits until some statement in this database waits for a lock.
     async fn until_somebody_waits(&self) {
-        let client = self.database.connect().await.unwrap();
-        let waits = "select exists (select from pg_stat_activity
-                     where datname = current_database() and wait_event_type = 'Lock')";
-        until("somebody waits for a lock", async || client.query_one(waits, &[]).await.unwrap().get(0)).await;
+        until_somebody_waits(&self.database).await;
     }
 
     async fn check(&self) {

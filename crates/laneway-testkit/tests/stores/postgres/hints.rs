@@ -1,16 +1,14 @@
 //! Hints on PostgreSQL: the listener, and falling asleep without missing a task.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Fixture, fixture, new_tasks, worker};
 use futures_util::{StreamExt, stream};
 use laneway_core::{Hint, Hints, Kinds, LaneKey, LaneSettings, OnFailure, Sleep, Store};
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, ClusterOptions};
 use laneway_testkit::store::{a_task, queue, secs, soon, until};
 use laneway_testkit::worker::{TestWorker, failed, ids, retry_after};
-use support::{Fixture, fixture, new_tasks, worker};
 use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
@@ -190,7 +188,7 @@ async fn everything_works_without_hints() {
 #[tokio::test]
 async fn the_listener_ends_with_its_store() {
     let fixture = fixture().await;
-    let second = support::open(&fixture.database.url).await;
+    let second = crate::support::open(&fixture.database.url).await;
     listening(&second).await;
     let listeners =
         "select count(*) from pg_stat_activity where datname = current_database() and query like 'listen %'";
@@ -397,7 +395,7 @@ impl Stage {
         announcer.batch_execute("select pg_reload_conf()").await.unwrap();
         let producer = database.connect().await.unwrap();
         let ear = Ear::on(&database.url).await;
-        let fixture = Fixture { store: support::open(&database.url).await, database };
+        let fixture = Fixture { store: crate::support::open(&database.url).await, database };
         let worker = fixture.worker().await;
         Self { fixture, announcer, producer, ear, worker, _cluster: cluster }
     }

@@ -1,14 +1,12 @@
 //! Opening files: ours, others', ones that cannot be used, and many openers at once.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
+use crate::support::*;
 use laneway_core::{Store, StoreError};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
-use support::*;
 
 async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(SqliteOptions::new(path)).await

@@ -1,10 +1,9 @@
 //! PostgreSQL behind PgBouncer in transaction mode: nothing may live in a session.
 
-mod support;
-
 use std::collections::HashSet;
 use std::time::Duration;
 
+use crate::support::{check, new_tasks, state, total, worker};
 use futures_util::future::join_all;
 use laneway_core::{
     Cancel, Hint, Kinds, LaneKey, Listing, NewTask, Outcome, Place, Scan, Sleep, State, Store, TaskId,
@@ -15,7 +14,6 @@ use laneway_testkit::cluster::{Cluster, Database};
 use laneway_testkit::pgbouncer::PgBouncer;
 use laneway_testkit::store::{a_task, ids_of, queue, secs, soon, until};
 use laneway_testkit::worker::{ids, retry_after};
-use support::{check, new_tasks, state, total, worker};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 

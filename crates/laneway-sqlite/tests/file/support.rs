@@ -1,5 +1,4 @@
 //! What the tests of this crate share: short names for ordinary things.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

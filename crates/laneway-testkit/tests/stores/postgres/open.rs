@@ -1,19 +1,17 @@
 //! Opening a PostgreSQL store: migrations, addresses, TLS, and servers that are not as they should be.
 
-mod support;
-
 use std::collections::HashSet;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{check, open, state, total, whole_message, worker};
 use futures_util::future::join_all;
 use laneway_core::{Advance, Outcome, QueueName, State, Store, StoreError, TaskId};
 use laneway_postgres::{PostgresOptions, PostgresStore, SCHEMA_VERSION, migration_script};
 use laneway_testkit::cluster::{Cluster, ClusterOptions, Database};
 use laneway_testkit::store::{a_task, soon, until};
 use laneway_testkit::worker::{TestWorker, ids};
-use support::{check, open, state, total, whole_message, worker};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 

@@ -3,15 +3,13 @@
 //! Transactions are left open at the moment that matters, while others do what they would do then. No parent may end early, twice
 //! or never; what one step could not reach, one sweep does.
 
-mod support;
-
+use crate::support::{Fixture, fixture, whole_message};
 use laneway_core::{
     Action, Actor, ActorName, Cancel, Children, Claimed, FamilyPolicy, FollowUp, FollowUpOnFailure, Keep,
     Kinds, NewTask, Outcome, QueueName, QueueSettings, Serial, Spawned, State, Store, TaskId, Verdict,
 };
 use laneway_testkit::store::{ATask, a_task, soon, tasks_like, until};
 use laneway_testkit::worker::{TestWorker, failed, ids};
-use support::{Fixture, fixture, whole_message};
 use tokio_postgres::Client;
 
 /// A worker's step as plain SQL, so that it can be left uncommitted: settles one task, which may add a sibling or spawn children.

@@ -1,13 +1,11 @@
 //! Several callers, stores and sleepers on one file.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use laneway_core::*;
 use laneway_sqlite::{SqliteOptions, SqliteStore};
-use support::*;
 
 async fn two_stores() -> (Fixture, SqliteStore) {
     let first = fixture().await;

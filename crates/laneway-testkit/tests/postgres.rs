@@ -1,3 +1,0 @@
-//! The behaviours of every store, on PostgreSQL.
-
-laneway_testkit::store_suite!(laneway_testkit::postgres::fresh());
