@@ -14,10 +14,12 @@ use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_sqlite::{SqliteOptions, SqliteStore};
 use laneway_testkit::checker::{Event, History, Rules};
 use laneway_testkit::cluster::{Cluster, Database};
-use laneway_testkit::store::{a_task, ids_of, soon, until};
+use laneway_testkit::store::{PATIENCE, a_task, ids_of, soon, until};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
+
+use crate::support::until_somebody_waits;
 
 const LANES: usize = 20;
 const ROUNDS: usize = 25;
@@ -203,7 +205,7 @@ async fn killed_workers_lose_nothing(place: &dyn Place) {
         place.let_time_pass_for(session).await;
         workers.push(Worker::start(place, &history).await);
     }
-    let everything = tokio::time::timeout(Duration::from_secs(60), async {
+    let everything = tokio::time::timeout(PATIENCE, async {
         while !is_done(&*store, ids.len()).await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -253,7 +255,7 @@ async fn killed_workers_leave_no_family_behind(place: &dyn Place) {
         place.let_time_pass_for(session).await;
         workers.push(Worker::start(place, &history).await);
     }
-    let everything = tokio::time::timeout(Duration::from_secs(60), async {
+    let everything = tokio::time::timeout(PATIENCE, async {
         while store.counts().await.unwrap().iter().any(|count| !count.state.has_ended()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -282,6 +284,55 @@ async fn killed_workers_leave_no_family_behind(place: &dyn Place) {
         let expected = if failed.is_empty() { State::Completed } else { State::Failed };
         assert_eq!(view.state, expected);
     }
+    assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
+}
+
+/// A large family goes into the database row by row in the transaction that settles its parent. A worker that dies half-way through
+/// has spawned nothing, and the next one spawns each child once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_dies_in_the_middle_of_a_large_fan_out_has_spawned_nothing() {
+    const LARGE: usize = 2_500;
+    let database = Cluster::shared().await.database().await.unwrap();
+    let gate = database.connect().await.unwrap();
+    gate.batch_execute(
+        "create function public.wait_at_gate() returns trigger language plpgsql as $$
+         begin perform pg_advisory_xact_lock_shared(1); return new; end $$;
+         create trigger gate before insert on laneway.task for each row
+             when (new.kind = 'child' and new.payload::text = '1200') execute function public.wait_at_gate();
+         select pg_advisory_lock(1)",
+    )
+    .await
+    .unwrap();
+    let place = Postgres(database);
+    let (store, history) = (place.open().await, History::shared());
+    let parent = store.enqueue(a_task().kind("parent").payload(&LARGE.to_string()).into()).await.unwrap().id;
+
+    let doomed = Worker::start(&place, &history).await;
+    until_somebody_waits(&place.0).await;
+    let session = doomed.session;
+    doomed.kill(&history).await;
+    gate.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
+    let others = "select exists (select from pg_locks where locktype = 'advisory')";
+    until("the dead worker's transaction is over", async || {
+        !gate.query_one(others, &[]).await.unwrap().get::<_, bool>(0)
+    })
+    .await;
+    assert_eq!(
+        store.counts().await.unwrap().iter().map(|count| count.tasks).sum::<u64>(),
+        1,
+        "the parent alone"
+    );
+
+    place.let_time_pass_for(session).await;
+    let heir = Worker::start(&place, &history).await;
+    until("the family is there", async || store.get(parent).await.unwrap().unwrap().state == State::Waiting)
+        .await;
+    heir.kill(&history).await;
+
+    let view = store.get(parent).await.unwrap().unwrap();
+    let total = view.family.unwrap().total as usize;
+    assert_eq!(view.crashes, 1);
+    assert!((LARGE..=LARGE + LARGE / 5).contains(&total), "{total} children and their siblings");
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
 }
 
