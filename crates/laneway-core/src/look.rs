@@ -329,6 +329,8 @@ pub struct QueueView {
     /// Since when its oldest runnable task has been runnable: the queue's health. In a queue with more than 500 lanes it
     /// is looked for in some of them.
     pub oldest_ready_at: Option<Timestamp>,
+    /// When that task started which has waited longest for its children.
+    pub oldest_waiting_at: Option<Timestamp>,
     /// How long completed tasks are kept.
     pub keep_completed: Keep,
     /// How long failed tasks are kept.

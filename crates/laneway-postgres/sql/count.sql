@@ -147,7 +147,7 @@ $$;
 -- Queues that are known: by their settings, their tasks, their workers or their history.
 create or replace function list_queues()
 returns table (
-    queue text, paused_at timestamptz, oldest_ready_at timestamptz, keep_completed_days int, keep_failed_days int, keep_cancelled_days int,
+    queue text, paused_at timestamptz, oldest_ready_at timestamptz, oldest_waiting_at timestamptz, keep_completed_days int, keep_failed_days int, keep_cancelled_days int,
     statistics boolean, serial int, lane_limit int
 )
 language sql stable
@@ -155,8 +155,9 @@ set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
+    with parents as materialized (select w.queue, min(w.started_at) as oldest_at from waiting w group by w.queue)
     select
-        n.queue, q.paused_at, oldest_ready(n.queue), q.keep_completed_days, q.keep_failed_days, q.keep_cancelled_days, coalesce(q.statistics, true), q.serial, q.lane_limit
+        n.queue, q.paused_at, oldest_ready(n.queue), p.oldest_at, q.keep_completed_days, q.keep_failed_days, q.keep_cancelled_days, coalesce(q.statistics, true), q.serial, q.lane_limit
     from (
         select p.queue from pending_queues() p(queue)
         union
@@ -165,7 +166,10 @@ as $$
         select w.queue from worker, unnest(worker.queues) w(queue)
         union
         select c.queue from ended_count c where c.n > 0
+        union
+        select p.queue from parents p
     ) n
     left join queue q on q.name = n.queue
+    left join parents p on p.queue = n.queue
     order by n.queue
 $$;

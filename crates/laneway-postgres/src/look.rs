@@ -157,6 +157,7 @@ pub(crate) fn queue_view(row: &Row) -> QueueView {
         queue: stored_name(row.get("queue")),
         paused_at: row.get("paused_at"),
         oldest_ready_at: row.get("oldest_ready_at"),
+        oldest_waiting_at: row.get("oldest_waiting_at"),
         keep_completed: keep("keep_completed_days"),
         keep_failed: keep("keep_failed_days"),
         keep_cancelled: keep("keep_cancelled_days"),

@@ -123,15 +123,18 @@ async fn tell_queues(
     registry: &mut Registry,
 ) -> Result<(), StoreError> {
     let (tasks, paused) = (Family::<ByState, Gauge>::default(), Family::<ByQueue, Gauge>::default());
-    let (oldest, waiting) = (Family::<ByQueue, Number>::default(), Family::<ByQueue, Gauge>::default());
+    let (ready, parents) = (Family::<ByQueue, Number>::default(), Family::<ByQueue, Number>::default());
+    let waiting = Family::<ByQueue, Gauge>::default();
     let now = Timestamp::now();
     for view in queues {
         let labels = ByQueue { queue: label(queues, view.queue.as_str()) };
         paused.get_or_create(&labels).set(i64::from(view.paused_at.is_some()));
         waiting.get_or_create(&labels).set(0);
-        let ready = view.oldest_ready_at.map_or(0.0, |at| now.duration_since(at).as_secs_f64().max(0.0));
-        let gauge = oldest.get_or_create(&labels);
-        gauge.set(gauge.get().max(ready));
+        for (oldest, since) in [(&ready, view.oldest_ready_at), (&parents, view.oldest_waiting_at)] {
+            let age = since.map_or(0.0, |at| now.duration_since(at).as_secs_f64().max(0.0));
+            let gauge = oldest.get_or_create(&labels);
+            gauge.set(gauge.get().max(age));
+        }
     }
     for count in store.counts().await?.iter().filter(|count| !count.state.has_ended()) {
         let queue = label(queues, count.queue.as_str());
@@ -142,9 +145,11 @@ async fn tell_queues(
         tasks.get_or_create(&labels).inc_by(count.tasks as i64);
     }
     registry.register("queue_tasks", "Open tasks; with very many, those that were counted", tasks);
-    registry.register("queue_oldest_ready_seconds", "For how long the oldest ready task is ready", oldest);
+    registry.register("queue_oldest_ready_seconds", "For how long the oldest ready task is ready", ready);
     registry.register("queue_paused", "1: nothing is claimed", paused);
     registry.register("queue_waiting_parents", "Tasks whose children are open", waiting);
+    let help = "How long ago that task started which has waited longest for its children";
+    registry.register("queue_oldest_waiting_seconds", help, parents);
     Ok(())
 }
 

@@ -134,7 +134,7 @@ fn as_open_metrics(text: &str) -> String {
     lines.chain(["# EOF"]).map(|line| format!("{line}\n")).collect()
 }
 
-/// The older format, in which the header of a counter has its full name.
+/// The older format, in which the header of a counter has its full name, and there are no exemplars.
 fn as_plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut lines = text.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT")).peekable();
@@ -143,7 +143,7 @@ fn as_plain(text: &str) -> String {
         let full = if is_counter(line) || (line.starts_with("# HELP ") && next_is_counter) {
             with_total(line)
         } else {
-            line.to_owned()
+            line.split(" # {trace_id=\"").next().unwrap_or(line).to_owned()
         };
         plain += &full;
         plain.push('\n');

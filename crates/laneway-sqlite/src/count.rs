@@ -38,6 +38,7 @@ select name,
            select min(coalesce(ready_at, enqueued_at))
            from (select ready_at, enqueued_at from task where task.queue = queue.id limit 10000)
        ),
+       (select min(started_at) from waiting where waiting.queue = queue.id),
        keep_completed_days,
        keep_failed_days,
        keep_cancelled_days,
@@ -111,12 +112,13 @@ pub(crate) fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueView>> {
             queue: row::queue_name(row.get(0)?)?,
             paused_at: time(1)?,
             oldest_ready_at: time(2)?,
-            keep_completed: keep(3)?,
-            keep_failed: keep(4)?,
-            keep_cancelled: keep(5)?,
-            statistics: row.get(6)?,
-            serial: Serial::from_stored(row.get(7)?),
-            lane_limit: LaneLimit::from_stored(row.get(8)?),
+            oldest_waiting_at: time(3)?,
+            keep_completed: keep(4)?,
+            keep_failed: keep(5)?,
+            keep_cancelled: keep(6)?,
+            statistics: row.get(7)?,
+            serial: Serial::from_stored(row.get(8)?),
+            lane_limit: LaneLimit::from_stored(row.get(9)?),
         })
     })
 }

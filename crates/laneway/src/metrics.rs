@@ -9,6 +9,7 @@ use laneway_core::{Meter, Store, TIME_BOUNDS};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
@@ -36,6 +37,12 @@ pub(crate) struct ByOutcome {
     pub queue: String,
     pub kind: String,
     pub outcome: &'static str,
+}
+
+/// What an exemplar points at.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct Traced {
+    pub trace_id: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -88,6 +95,10 @@ fn seconds() -> Histogram {
     Histogram::new(TIME_BOUNDS)
 }
 
+fn traced_seconds() -> HistogramWithExemplars<Traced> {
+    HistogramWithExemplars::new(TIME_BOUNDS.into_iter())
+}
+
 fn sizes() -> Histogram {
     Histogram::new(SIZES)
 }
@@ -101,7 +112,7 @@ pub(crate) struct Counted {
     pub started: Family<ByKind, Counter>,
     pub completed: Family<ByKind, Counter>,
     pub failed: Family<ByOutcome, Counter>,
-    pub duration: Family<ByOutcome, Histogram, Sizes>,
+    pub duration: Family<ByOutcome, HistogramWithExemplars<Traced>, fn() -> HistogramWithExemplars<Traced>>,
     pub wait: Family<ByQueue, Histogram, Sizes>,
     pub claims: Family<ByClaim, Counter>,
     pub claim_size: Family<ByQueue, Histogram, Sizes>,
@@ -183,7 +194,7 @@ impl Metrics {
             started: Family::default(),
             completed: Family::default(),
             failed: Family::default(),
-            duration: Family::new_with_constructor(seconds),
+            duration: Family::new_with_constructor(traced_seconds),
             wait: Family::new_with_constructor(seconds),
             claims: Family::default(),
             claim_size: Family::new_with_constructor(sizes),
@@ -224,7 +235,8 @@ impl Metrics {
         self.meter.clone()
     }
 
-    /// All metrics in the OpenMetrics text format, as a scrape answers them.
+    /// All metrics in the OpenMetrics text format, as a scrape answers them. Buckets of `worker_task_duration_seconds` have an
+    /// exemplar: the trace of the last attempt in them that belongs to a sampled one.
     pub fn render(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string cannot fail");
@@ -235,7 +247,8 @@ impl Metrics {
     /// without labels sums all its lines. 0 when there is none. For tests and small dashboards.
     pub fn value(&self, name: &str) -> f64 {
         let rendered = self.render();
-        let lines = rendered.lines().filter_map(|line| line.rsplit_once(' '));
+        let figures = rendered.lines().filter_map(|line| line.split(" # {trace_id=\"").next());
+        let lines = figures.filter_map(|line| line.rsplit_once(' '));
         let asked = |found: &str| found == name || found.split('{').next() == Some(name);
         lines.filter(|(found, _)| asked(found)).filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
     }

@@ -174,13 +174,14 @@ async fn show(store: &dyn Store, name: &str, context: &Context) -> Outcome {
         Keep::Days(days) => format!("{days} days"),
         Keep::Nothing => "not at all".into(),
     };
+    let age = |since: Option<jiff::Timestamp>| {
+        since.map_or("-".into(), |since| text::span(text::since(since, now)))
+    };
     let mut fields = vec![
         ("queue", name.to_string()),
         ("paused", row.queue.paused_at.map(|since| text::moment(since, now)).unwrap_or_default()),
-        (
-            "oldest ready",
-            row.queue.oldest_ready_at.map_or("-".into(), |since| text::span(text::since(since, now))),
-        ),
+        ("oldest ready", age(row.queue.oldest_ready_at)),
+        ("oldest waiting", age(row.queue.oldest_waiting_at)),
         ("keeps completed", kept(keep_completed, State::Completed)),
         ("keeps failed", kept(keep_failed, State::Failed)),
         ("keeps cancelled", kept(keep_cancelled, State::Cancelled)),

@@ -23,6 +23,9 @@ pub(crate) struct Queue {
     /// Since when its oldest runnable task has been runnable.
     #[schema(value_type = Option<String>)]
     oldest_ready_at: Option<Timestamp>,
+    /// When that task started which has waited longest for its children.
+    #[schema(value_type = Option<String>)]
+    oldest_waiting_at: Option<Timestamp>,
     /// How long completed tasks are kept: `default`, `nothing`, or `{"days": 30}`.
     #[schema(value_type = serde_json::Value)]
     keep_completed: Keep,
@@ -62,6 +65,7 @@ impl From<QueueView> for Queue {
             queue: view.queue.into(),
             paused_at: view.paused_at,
             oldest_ready_at: view.oldest_ready_at,
+            oldest_waiting_at: view.oldest_waiting_at,
             keep_completed: view.keep_completed,
             keep_failed: view.keep_failed,
             keep_cancelled: view.keep_cancelled,

@@ -43,6 +43,7 @@ const DOCUMENTED: &[(&str, &str)] = &[
     ("queue_workers", "gauge"),
     ("queue_slots", "gauge"),
     ("queue_waiting_parents", "gauge"),
+    ("queue_oldest_waiting_seconds", "gauge"),
     ("schedule_lag_seconds", "gauge"),
     ("store_statement_duration_seconds", "histogram"),
     ("store_dead_rows", "gauge"),
@@ -68,7 +69,8 @@ async fn promtool_accepts_the_metrics_of_server_store_and_worker(store: &TestSto
     let handle = laneway::StoreHandle::from(store.handle());
     let worker = Worker::builder(&handle).slots(7).handle(ping).build().unwrap();
     let server = Running::built(Server::builder(store.handle()).metrics(worker.metrics().clone())).await;
-    laneway::Client::new(&handle).enqueue(Ping).await.unwrap();
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    laneway::Client::new(&handle).enqueue(Ping).trace("traceparent", parent).await.unwrap();
     worker.run_until_empty().await.unwrap();
     store.given([a_task(), a_task().queue("mail"), a_task().delay(Duration::from_secs(60))]).await;
     let _serving = store.worker().await;
@@ -108,6 +110,11 @@ async fn promtool_accepts_the_metrics_of_server_store_and_worker(store: &TestSto
     assert_eq!(sizes.count(), 10);
     let open = server.send("GET", "/metrics", &[("accept", "application/openmetrics-text")], "").await;
     assert!(open.body.ends_with("# EOF\n"));
+    let is_exemplar = |line: &&str| line.contains(r#" # {trace_id="4bf92f3577b34da6a3ce929d0e0e4736"} "#);
+    let exemplars: Vec<_> = open.body.lines().filter(is_exemplar).collect();
+    assert_eq!(exemplars.len(), 1, "{exemplars:?}");
+    assert!(exemplars[0].starts_with("worker_task_duration_seconds_bucket"), "{exemplars:?}");
+    assert!(!answer.body.contains("trace_id"), "the older format has no exemplars");
 }
 
 /// Has Prometheus' checker read the metrics.

@@ -134,6 +134,24 @@ pub async fn a_queue_shows_since_when_its_oldest_task_is_ready(store: &TestStore
     assert!(named("b").is_none_or(|view| view.oldest_ready_at.is_none()));
 }
 
+pub async fn a_queue_shows_since_when_its_oldest_parent_waits(store: &TestStore) {
+    let parents = store.given([a_task().queue("p"), a_task().queue("p"), a_task().queue("q")]).await;
+    let mut worker = store.worker().await;
+    let first = worker.claim_from("p", 1).await.remove(0);
+    let started = store.view(parents[0]).await.started_at.unwrap();
+    let spawned = || Spawned { children: vec![a_task().into()], ..Default::default() };
+    worker.settle_all(vec![first.settle(Outcome::completed()).spawning(spawned())]).await;
+    store.advance_clock(secs(500)).await;
+    let second = worker.claim_from("p", 1).await.remove(0);
+    worker.settle_all(vec![second.settle(Outcome::completed()).spawning(spawned())]).await;
+
+    let queues = store.queues().await.unwrap();
+
+    let named = |name: &str| queues.iter().find(|view| view.queue == queue(name)).unwrap().oldest_waiting_at;
+    assert_eq!(named("p"), Some(started));
+    assert_eq!(named("q"), None);
+}
+
 pub async fn a_task_that_was_due_is_ready_since_then(store: &TestStore) {
     let task = store.given_one(a_task().delay(secs(1_000))).await;
     let enqueued_at = store.view(task).await.enqueued_at;

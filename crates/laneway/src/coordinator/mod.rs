@@ -50,7 +50,7 @@ use self::phase::Phase;
 use self::rest::Rest;
 use crate::attempt::{Attempt, StopReason};
 use crate::backoff::Backoff;
-use crate::metrics::{ByKind, ByOutcome, ByQueue, ByReason, BySignal, BySource, Counted};
+use crate::metrics::{ByKind, ByOutcome, ByQueue, ByReason, BySignal, BySource, Counted, Traced};
 use crate::pressure::{ClaimLimit, Pressure};
 use crate::renew::Order;
 use crate::run::{AttemptEnd, How, Label, classify};
@@ -59,6 +59,7 @@ use crate::shared::Shared;
 use crate::slots::{Ended, Slots};
 use crate::stop::Stop;
 use crate::summary::Summary;
+use crate::trace::sampled_trace;
 use crate::tuning::Tuned;
 use crate::vitals::Vitals;
 
@@ -354,7 +355,9 @@ impl Coordinator {
         let (queue, kind) = (task.queue.to_string(), self.counted.kind(task.kind.as_str()));
         self.counted.in_flight.get_or_create(&ByQueue { queue: queue.clone() }).dec();
         let labels = ByOutcome { queue, kind, outcome: label.as_str() };
-        self.counted.duration.get_or_create(&labels).observe(ran.as_secs_f64());
+        let traced = sampled_trace(&task.options.trace).map(|trace_id| Traced { trace_id });
+        let ended_at = traced.is_some().then(std::time::SystemTime::now);
+        self.counted.duration.get_or_create(&labels).observe(ran.as_secs_f64(), traced, ended_at);
         if matches!(label, Label::Panic | Label::Timeout | Label::Retry | Label::Discard) {
             debug!(task = %task.id, kind = %task.kind, attempt = task.attempt, ?outcome, "an attempt failed");
         }
