@@ -32,8 +32,13 @@ impl Coordinator {
         }
         match (call, answer) {
             (Call::Register(registration), _) if registration.session == self.session => self.registered(at),
-            (Call::Advance(advance), Answer::Advanced(advanced)) if advance.session == self.session => {
+            (Call::Advance(advance, ended), Answer::Advanced(advanced))
+                if advance.session == self.session =>
+            {
                 self.count_call(&advance, at.elapsed());
+                if let Some(ended) = ended {
+                    self.counted.settle_seconds.observe(ended.elapsed().as_secs_f64());
+                }
                 self.advanced(&advance, advanced);
             }
             (Call::FallAsleep(_), Answer::Fence(fence)) => self.rest.announced(fence, at),
@@ -65,7 +70,7 @@ impl Coordinator {
                 self.fatal = Some(error);
                 self.give_up();
             }
-            Call::Advance(advance) if advance.session == self.session => {
+            Call::Advance(advance, _) if advance.session == self.session => {
                 self.count_claims(&advance, "error");
                 self.repeat = Some(Advance { again: true, ..advance });
             }
@@ -107,9 +112,6 @@ impl Coordinator {
     }
 
     pub(super) fn check_settled(&mut self, settled: &[Settled]) {
-        if let Some(since) = self.settling_since.take() {
-            self.counted.settle_seconds.observe(since.elapsed().as_secs_f64());
-        }
         for one in settled {
             let by_itself = self.completing.remove(&one.task);
             if by_itself || one.verdict != Verdict::Stale {

@@ -10,7 +10,8 @@ use crate::store_handle::StoreHandle;
 #[derive(Clone, Debug)]
 pub(super) enum Call {
     Register(Registration),
-    Advance(Advance),
+    /// With the time when the first of the attempts ended that it settles.
+    Advance(Advance, Option<Instant>),
     FallAsleep(Sleep),
     FencePassed(Fence),
     IsClaimable(Vec<QueueName>, Kinds),
@@ -46,7 +47,7 @@ impl Call {
         let running = tokio::spawn(async move {
             match self {
                 Self::Register(registration) => store.register(registration).await.map(|()| Answer::Done),
-                Self::Advance(advance) => store.advance(advance).await.map(Answer::Advanced),
+                Self::Advance(advance, _) => store.advance(advance).await.map(Answer::Advanced),
                 Self::FallAsleep(sleep) => store.fall_asleep(sleep).await.map(Answer::Fence),
                 Self::FencePassed(fence) => store.fence_passed(fence).await.map(Answer::from),
                 Self::IsClaimable(queues, kinds) => {

@@ -103,8 +103,6 @@ pub(crate) struct Coordinator {
     ended: Vec<Settle>,
     /// When the first of them ended.
     ended_since: Option<Instant>,
-    /// When the first of those ended that the advance under way settles.
-    settling_since: Option<Instant>,
 
     /// Completed attempts whose handlers may have settled them in a transaction of their own.
     completing: HashSet<TaskId>,
@@ -168,7 +166,6 @@ impl Coordinator {
             was_full: false,
             ended: vec![],
             ended_since: None,
-            settling_since: None,
             completing: HashSet::new(),
             in_flight: None,
             repeat: None,
@@ -242,7 +239,7 @@ impl Coordinator {
             return Step::Wait(until);
         }
         if let Some(advance) = self.repeat.take() {
-            return Step::Call(Call::Advance(advance));
+            return Step::Call(Call::Advance(advance, None));
         }
         if !self.registered {
             return Step::Call(Call::Register(self.registration()));
@@ -252,7 +249,7 @@ impl Coordinator {
         }
         let limit = self.claim_limit(now);
         if self.settles_are_due(now) || self.claims_are_due(now, &limit) {
-            return Step::Call(Call::Advance(self.next_advance(&limit)));
+            return Step::Call(self.next_advance(&limit));
         }
         let gathered = self.ended_since.map_or_else(far_away, |since| since + GATHER);
         if limit.memory == 0.0 {
@@ -289,7 +286,7 @@ impl Coordinator {
     }
 
     /// Settles everything that has ended and claims what fits.
-    fn next_advance(&mut self, limit: &ClaimLimit) -> Advance {
+    fn next_advance(&mut self, limit: &ClaimLimit) -> Call {
         self.number += 1;
         let mut advance = Advance::new(self.session, self.number);
         // Before a worker sleeps or ends it must know that nothing is there, also not what came back with an old id.
@@ -303,11 +300,10 @@ impl Coordinator {
             alone: self.shared.kinds_alone(),
         };
         advance.claims = self.shares.divide(limit.tasks).into_iter().map(claim).collect();
-        self.settling_since = self.ended_since.take();
+        let ended_since = self.ended_since.take();
         if limit.tasks > 0 {
             // Ends go with the next claim, which is then caused by the slots that they free.
-            let is_freed = self.settling_since.is_some();
-            let source = if is_freed { "slot" } else { self.looks.next().1.as_str() };
+            let source = if ended_since.is_some() { "slot" } else { self.looks.next().1.as_str() };
             self.counted.wakeups.get_or_create(&BySource { source }).inc();
         }
         if limit.tasks > 0 {
@@ -316,7 +312,7 @@ impl Coordinator {
         if limit.memory < 1.0 || limit.latency < 1.0 {
             debug!(?limit, "claims less under pressure");
         }
-        advance
+        Call::Advance(advance, ended_since)
     }
 
     fn registration(&self) -> Registration {

@@ -118,9 +118,7 @@ impl Coordinator {
                 self.announce()
             }
             Rest::Dozing { look: Look::Fence, fence, .. } => Step::Call(Call::FencePassed(*fence)),
-            Rest::Dozing { look: Look::LastClaim { .. }, .. } => {
-                Step::Call(Call::Advance(self.next_advance(limit)))
-            }
+            Rest::Dozing { look: Look::LastClaim { .. }, .. } => Step::Call(self.next_advance(limit)),
             Rest::Dozing { look: Look::Plain, .. } => {
                 Step::Call(Call::IsClaimable(self.queues(), self.shared.all_kinds()))
             }
