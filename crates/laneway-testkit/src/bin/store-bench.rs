@@ -34,14 +34,13 @@ const BULK: usize = 10_000;
 const CALLERS: usize = 50;
 /// Rounds under a held snapshot.
 const ROUNDS: usize = 5;
-/// How often each rate is measured; the best counts, since whatever else the machine does only makes it slower.
-const TRIES: usize = 3;
-
 struct Options {
     json: bool,
     stores: Vec<String>,
     tasks: usize,
     only: Option<String>,
+    /// How often each rate is measured; the best counts, since whatever else the machine does only makes it slower.
+    tries: usize,
 }
 
 impl Options {
@@ -51,20 +50,21 @@ impl Options {
             stores: vec!["postgres".into(), "sqlite".into()],
             tasks: 100_000,
             only: None,
+            tries: 3,
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{argument} wants a value"));
+            let number = |text: String| text.parse().map_err(|_| format!("{argument} wants a number"));
             match argument.as_str() {
                 "--json" => options.json = true,
                 "--store" => options.stores = vec![value()?],
-                "--tasks" => {
-                    options.tasks = value()?.parse().map_err(|_| "--tasks wants a number".to_owned())?
-                }
+                "--tasks" => options.tasks = number(value()?)?,
+                "--tries" => options.tries = number(value()?)?,
                 "--only" => options.only = Some(value()?),
                 other => {
                     return Err(format!(
-                        "`{other}` is unknown; store-bench [--json] [--store postgres|sqlite] [--tasks N] [--only CASE]"
+                        "`{other}` is unknown; store-bench [--json] [--store postgres|sqlite] [--tasks N] [--tries N] [--only CASE]"
                     ));
                 }
             }
@@ -247,8 +247,8 @@ const HELD: [(&str, Spread); 2] =
     [("held", Spread::Free), ("held_lanes", Spread::Lanes { lanes: 1_000, limit: 1 })];
 
 /// The cases one after another, and again.
-fn in_turns<T: Copy>(cases: &[T]) -> impl Iterator<Item = T> {
-    std::iter::repeat_n(cases, TRIES).flatten().copied()
+fn in_turns<T: Copy>(cases: &[T], tries: usize) -> impl Iterator<Item = T> {
+    std::iter::repeat_n(cases, tries).flatten().copied()
 }
 
 /// Children of the one large family, and of each of many small ones.
@@ -314,7 +314,7 @@ async fn statistics<F: AsyncFn() -> Result<Arc<dyn Store>, Failure>>(
     let n = report.options.tasks;
     let (mut with, mut without, mut fold) = (Duration::MAX, Duration::MAX, Duration::MAX);
     let mut audited = 0;
-    for _ in 0..TRIES {
+    for _ in 0..report.options.tries {
         for statistics in [false, true] {
             let store = open().await?;
             let settings = QueueSettings { statistics: Some(statistics), ..Default::default() };
@@ -432,7 +432,7 @@ fn millis(time: Duration) -> f64 {
 async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
     let cluster = Cluster::start(ClusterOptions::default().durable(true)).await?;
     let n = report.options.tasks;
-    for (key, spread, claim, part) in in_turns(&DRAINS) {
+    for (key, spread, claim, part) in in_turns(&DRAINS, report.options.tries) {
         if !report.wants(key) {
             continue;
         }
@@ -451,7 +451,7 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
         }
         report.rate(key, n, drained);
     }
-    for _ in 0..TRIES {
+    for _ in 0..report.options.tries {
         if report.wants("single") {
             let (database, store) = fresh(&cluster).await?;
             let took = enqueue_singly(&store, n / 2, CALLERS).await?;
@@ -465,7 +465,7 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
             report.rate("floor_delete_per_s", n, delete);
         }
     }
-    for (key, spread) in in_turns(&HELD) {
+    for (key, spread) in in_turns(&HELD, report.options.tries) {
         if !report.wants(key) {
             continue;
         }
@@ -478,7 +478,7 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
         report.rate(&format!("{key}_first_per_s"), n / ROUNDS, times[0]);
         report.rate(&format!("{key}_last_per_s"), n / ROUNDS, times[ROUNDS - 1]);
     }
-    for (key, children) in in_turns(&FAMILIES) {
+    for (key, children) in in_turns(&FAMILIES, report.options.tries) {
         if !report.wants(key) {
             continue;
         }
@@ -603,7 +603,7 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
     };
     let files = AtomicUsize::new(0);
     let next = |case: &str| format!("{case}-{}.db", files.fetch_add(1, Ordering::Relaxed));
-    for (key, spread, claim, part) in in_turns(&DRAINS) {
+    for (key, spread, claim, part) in in_turns(&DRAINS, report.options.tries) {
         if !report.wants(key) {
             continue;
         }
@@ -617,7 +617,7 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
         }
         report.rate(key, n, drained);
     }
-    for (key, children) in in_turns(&FAMILIES) {
+    for (key, children) in in_turns(&FAMILIES, report.options.tries) {
         if report.wants(key) {
             let store = open(&next(key)).await?;
             let took = families(&store, n, children.min(n)).await?;
@@ -649,7 +649,7 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
         let took = enqueue_singly(&store, n / 20, 1).await?;
         report.rate("single_own_tx_per_s", n / 20, took);
     }
-    for (key, spread) in in_turns(&HELD) {
+    for (key, spread) in in_turns(&HELD, report.options.tries) {
         if !report.wants(key) {
             continue;
         }
