@@ -91,6 +91,13 @@ impl fmt::Display for TokenId {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenHash(pub [u8; 32]);
 
+impl TokenHash {
+    /// The hash of a token that came without one: nothing is known whose SHA-256 is all zeroes.
+    fn unknown() -> Self {
+        Self([0; 32])
+    }
+}
+
 impl fmt::Debug for TokenHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TokenHash")
@@ -136,7 +143,7 @@ impl NewToken {
 }
 
 /// A token as a store keeps it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
     /// Its number.
     pub id: TokenId,
@@ -144,8 +151,8 @@ pub struct Token {
     pub name: ActorName,
     /// What it allows.
     pub scopes: Vec<Scope>,
-    /// The hash of its secret.
-    #[serde(skip)]
+    /// The hash of its secret. As JSON a token has none, and is read with one that no secret has.
+    #[serde(skip, default = "TokenHash::unknown")]
     pub hash: TokenHash,
     /// When it was made.
     pub created_at: Timestamp,

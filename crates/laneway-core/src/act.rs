@@ -205,6 +205,31 @@ pub enum Skip {
 }
 
 impl Skip {
+    /// The skip that a code stands for, with the state in which the task has ended and the task that holds its key, where
+    /// the code needs them. None when it stands for no skip.
+    ///
+    /// ```
+    /// use laneway_core::{Skip, State};
+    ///
+    /// assert_eq!(Skip::of_code("task_ended", Some(State::Failed), None), Some(Skip::Ended(State::Failed)));
+    /// assert_eq!(Skip::of_code("task_ended", None, None), None);
+    /// ```
+    pub fn of_code(code: &str, state: Option<State>, holder: Option<TaskId>) -> Option<Self> {
+        let ended = state.map(Self::Ended);
+        let held = holder.map(Self::KeyHeld);
+        let plain = [
+            Self::NotFound,
+            Self::Open,
+            Self::Running,
+            Self::Waiting,
+            Self::NoFailedChildren,
+            Self::Unchanged,
+            Self::Plain,
+            Self::Busy,
+        ];
+        plain.into_iter().chain(ended).chain(held).find(|skip| skip.code() == code)
+    }
+
     /// The stable code, the same from command line and HTTP.
     pub fn code(self) -> &'static str {
         match self {
@@ -445,7 +470,7 @@ pub struct BulkStep {
 }
 
 /// One row of the audit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AuditEntry {
     /// Its number; later ones are higher.
     pub id: i64,

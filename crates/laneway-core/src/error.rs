@@ -128,6 +128,23 @@ pub enum StoreError {
         /// What is wrong and what is allowed.
         problem: String,
     },
+    /// The Laneway server cannot be reached or is none, or the connection broke. If that happened while a call was under
+    /// way, it may or may not have been carried out.
+    #[error("cannot reach a Laneway server at {url}; check that it is running and that the address is right")]
+    ServerUnavailable {
+        /// Its address.
+        url: String,
+        /// What happened.
+        source: Source,
+    },
+    /// A Laneway server refused the call, in its own words.
+    #[error("{message}")]
+    Server {
+        /// The code that it answered.
+        code: &'static str,
+        /// What is wrong, and what to do.
+        message: String,
+    },
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
@@ -146,7 +163,8 @@ impl StoreError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Invalid(invalid) => invalid.code.as_str(),
-            Self::Unavailable { .. } | Self::Closed => "unavailable",
+            Self::Unavailable { .. } | Self::ServerUnavailable { .. } | Self::Closed => "unavailable",
+            Self::Server { code, .. } => code,
             Self::Refused { .. } => "connection_refused",
             Self::ReadOnly { .. } => "read_only",
             Self::Full { .. } => "storage_full",
@@ -167,7 +185,14 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Unavailable { .. } | Self::Full { .. } | Self::Busy { .. } | Self::ReadOnly { .. }
+            Self::Unavailable { .. }
+                | Self::ServerUnavailable { .. }
+                | Self::Full { .. }
+                | Self::Busy { .. }
+                | Self::ReadOnly { .. }
+        ) || matches!(
+            self,
+            Self::Server { code: "unavailable" | "timeout" | "storage_full" | "read_only", .. }
         )
     }
 

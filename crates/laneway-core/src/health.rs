@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A store as it is now.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreHealth {
     /// The database and its version: `PostgreSQL 15.8`, `SQLite 3.51.3`.
     pub database: String,
@@ -15,12 +15,16 @@ pub struct StoreHealth {
     pub tables: Vec<TableHealth>,
     /// The age of the oldest open transaction that we may see, of any program: it keeps dead rows alive. Always none with
     /// SQLite.
-    #[serde(rename = "oldest_transaction_seconds", serialize_with = "seconds")]
+    #[serde(
+        rename = "oldest_transaction_seconds",
+        serialize_with = "seconds",
+        deserialize_with = "from_seconds"
+    )]
     pub oldest_transaction: Option<Duration>,
 }
 
 /// A table as it is now. Rows are the database's estimates.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableHealth {
     /// Its name, without the schema.
     pub table: String,
@@ -34,4 +38,9 @@ pub struct TableHealth {
 
 fn seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     time.map(|time| time.as_secs_f64()).serialize(serializer)
+}
+
+fn from_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let seconds = Option::<f64>::deserialize(deserializer)?;
+    seconds.map(Duration::try_from_secs_f64).transpose().map_err(serde::de::Error::custom)
 }

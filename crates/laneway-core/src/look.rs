@@ -282,7 +282,7 @@ pub const LOOK_ROWS_MAX: u32 = 10_000;
 pub const LOOK_TEXTS_MAX: u32 = 2_000;
 
 /// How far a list looked for its page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Looked {
     /// Until the page was full.

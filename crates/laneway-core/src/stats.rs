@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::name::QueueName;
 use crate::validate::{self, Code, InvalidInput};
@@ -161,7 +161,7 @@ impl Histogram {
 }
 
 /// One failed attempt of a task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedAttempt {
     /// Its number, from 1.
     pub attempt: u32,

@@ -1,6 +1,6 @@
 //! A family as a picture: who waits for whom.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 use crate::family::Children;
@@ -28,7 +28,7 @@ pub struct Tree {
 }
 
 /// Children that a tree does not show, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rest {
     /// Those that have not ended.
     pub open: u64,

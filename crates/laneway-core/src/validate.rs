@@ -90,6 +90,42 @@ pub enum Code {
 }
 
 impl Code {
+    /// Every code.
+    pub const ALL: [Self; 20] = [
+        Self::PayloadTooLarge,
+        Self::PayloadTooDeep,
+        Self::NulNotAllowed,
+        Self::InvalidUnicode,
+        Self::NumberOutOfRange,
+        Self::InvalidJson,
+        Self::InvalidName,
+        Self::OutOfRange,
+        Self::TimeOutOfRange,
+        Self::TimeWithoutZone,
+        Self::InvalidSchema,
+        Self::BulkTooLarge,
+        Self::InvalidId,
+        Self::InvalidFilter,
+        Self::FilterTooLong,
+        Self::InvalidSchedule,
+        Self::FamilyTooDeep,
+        Self::SerialQueue,
+        Self::UniqueChild,
+        Self::NoParent,
+    ];
+
+    /// The code that users see as `text`; none when that is no refusal of input.
+    ///
+    /// ```
+    /// use laneway_core::Code;
+    ///
+    /// assert_eq!(Code::named("out_of_range"), Some(Code::OutOfRange));
+    /// assert_eq!(Code::named("unavailable"), None);
+    /// ```
+    pub fn named(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == text)
+    }
+
     /// The code as users see it.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@ pub const AHEAD_MAX: u64 = 1_000;
 pub const NAMED_MAX: u64 = 20;
 
 /// Where a task is and what it waits for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Why {
     /// The task.
     pub task: TaskId,

@@ -1,7 +1,7 @@
 //! Who calls, and whether they may.
 //!
 //! Every handler takes a [`Caller`] with the scope that it needs, so a handler cannot forget to ask. Without tokens (on
-//! loopback) everybody is `http`.
+//! loopback) everybody is who they say, or `http`.
 
 use std::marker::PhantomData;
 
@@ -50,7 +50,7 @@ impl<N: Needs> FromRequestParts<App> for Caller<N> {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let who = match app.tokens {
-            Tokens::Open => ActorName::new("http")?,
+            Tokens::Open => named(&parts.headers)?,
             Tokens::Required => allowed(app, &parts.headers, N::SCOPE).await?.name,
         };
         let mut actor = Actor::new(who);
@@ -65,11 +65,11 @@ impl<N: Needs> FromRequestParts<App> for Caller<N> {
 async fn allowed(app: &App, headers: &HeaderMap, needed: Scope) -> Result<Token, Problem> {
     let Some(text) = bearer(headers) else {
         let detail = "this needs a token; send `Authorization: Bearer lw_…`";
-        return Err(Problem::new("unauthorized", detail).field("Authorization"));
+        return Err(Problem::new("unauthorized", detail).field("Authorization").scope(needed));
     };
     let Some(token) = app.seen.find(&*app.store, text).await? else {
         let detail = "the token is unknown, was revoked or has expired; ask for a new one";
-        return Err(Problem::new("unauthorized", detail).field("Authorization"));
+        return Err(Problem::new("unauthorized", detail).field("Authorization").scope(needed));
     };
     if token.allows(needed) {
         return Ok(token);
@@ -77,7 +77,13 @@ async fn allowed(app: &App, headers: &HeaderMap, needed: Scope) -> Result<Token,
     let has: Vec<_> = token.scopes.iter().map(|scope| scope.as_str()).collect();
     let detail =
         format!("this needs the scope `{needed}`, the token has: {}; use another one", has.join(", "));
-    Err(Problem::new("forbidden", detail).field("Authorization"))
+    Err(Problem::new("forbidden", detail).field("Authorization").scope(needed))
+}
+
+/// Who calls where everybody may: whoever the header `X-Actor` names. Where there are tokens, it is their name that counts.
+fn named(headers: &HeaderMap) -> Result<ActorName, Problem> {
+    let given = headers.get("x-actor").map(|name| String::from_utf8_lossy(name.as_bytes()));
+    Ok(ActorName::new(given.as_deref().unwrap_or("http"))?)
 }
 
 /// The token of the header `Authorization`.

@@ -37,13 +37,16 @@ mod input;
 mod metrics;
 mod probes;
 mod problem;
+mod remote;
 mod routes;
 mod server;
 mod settings;
+mod tls;
 pub mod tokens;
 pub mod wire;
 
 pub use base_path::is_base_path;
+pub use remote::{RemoteOptions, RemoteStore};
 pub use server::{BindError, Bound, BuildError, Server, ServerBuilder, Tokens};
 pub use settings::{ReloadError, Reloaded, SettingsSource, ShownSetting};
 

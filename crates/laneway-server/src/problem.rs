@@ -2,11 +2,15 @@
 //!
 //! [`STATUSES`] is the one place where a code gets its HTTP status. `docs/http.md` shows the same table, and a test compares.
 
+use std::borrow::Cow;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use laneway_core::{InvalidInput, Skip, StoreError, TaskId};
-use serde::Serialize;
+use laneway_core::{InvalidInput, Scope, Skip, State, StoreError, TaskId};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::wire::bulk::in_the_way;
 
 /// Codes by status. What is not here is a refused input (400) or our mistake (500).
 pub(crate) const STATUSES: &[(u16, &[&str])] = &[
@@ -83,38 +87,64 @@ pub(crate) struct Problem {
     code: &'static str,
     detail: String,
     field: Option<Box<str>>,
-    task: Option<TaskId>,
+    about: Box<About>,
     line: Option<u64>,
     stored: Option<u64>,
 }
 
+/// What a problem is about, for programs.
+#[derive(Debug, Default)]
+struct About {
+    task: Option<TaskId>,
+    state: Option<State>,
+    key: Option<Box<str>>,
+    scope: Option<Scope>,
+}
+
 /// Why a request was not carried out.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody<'a> {
     /// The HTTP status.
-    status: u16,
+    pub status: u16,
     /// What that status is called.
-    title: &'a str,
+    #[schema(value_type = String)]
+    pub title: Cow<'a, str>,
     /// The stable name of the problem.
-    code: &'a str,
+    #[schema(value_type = String)]
+    pub code: Cow<'a, str>,
     /// What is wrong with what, and what is allowed.
-    detail: &'a str,
+    #[schema(value_type = String)]
+    pub detail: Cow<'a, str>,
     /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<&'a str>,
+    #[schema(value_type = Option<String>)]
+    pub hint: Option<Cow<'a, str>>,
     /// The field, header or parameter that is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
-    field: Option<&'a str>,
+    #[schema(value_type = Option<String>)]
+    pub field: Option<Cow<'a, str>>,
     /// The task that is in the way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    task: Option<i64>,
+    pub task: Option<i64>,
+    /// How the task has ended, when that is in the way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub state: Option<State>,
+    /// The key that is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub key: Option<Cow<'a, str>>,
+    /// The scope that the caller's token would need.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub scope: Option<Scope>,
     /// Of a stream of tasks: the line that is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u64>,
+    pub line: Option<u64>,
     /// Of a stream of tasks: how many lines are stored.
     #[serde(skip_serializing_if = "Option::is_none")]
-    stored: Option<u64>,
+    pub stored: Option<u64>,
 }
 
 impl Problem {
@@ -124,19 +154,22 @@ impl Problem {
     }
 
     fn with_status(status: StatusCode, code: &'static str, detail: String) -> Self {
-        Self { status, code, detail, field: None, task: None, line: None, stored: None }
+        Self { status, code, detail, field: None, about: Box::default(), line: None, stored: None }
     }
 
     /// What is answered.
     pub(crate) fn body(&self) -> ProblemBody<'_> {
         ProblemBody {
             status: self.status.as_u16(),
-            title: self.status.canonical_reason().unwrap_or("Error"),
-            code: self.code,
-            detail: &self.detail,
-            hint: self.detail.rsplit_once("; ").map(|(_, hint)| hint),
-            field: self.field.as_deref(),
-            task: self.task.map(|task| task.0),
+            title: self.status.canonical_reason().unwrap_or("Error").into(),
+            code: self.code.into(),
+            detail: self.detail.as_str().into(),
+            hint: self.detail.rsplit_once("; ").map(|(_, hint)| hint.into()),
+            field: self.field.as_deref().map(Cow::from),
+            task: self.about.task.map(|task| task.0),
+            state: self.about.state,
+            key: self.about.key.as_deref().map(Cow::from),
+            scope: self.about.scope,
             line: self.line,
             stored: self.stored,
         }
@@ -150,7 +183,13 @@ impl Problem {
 
     /// Names the task that is in the way.
     pub(crate) fn task(mut self, task: TaskId) -> Self {
-        self.task = Some(task);
+        self.about.task = Some(task);
+        self
+    }
+
+    /// Names the scope that the caller lacks.
+    pub(crate) fn scope(mut self, scope: Scope) -> Self {
+        self.about.scope = Some(scope);
         self
     }
 
@@ -173,11 +212,9 @@ impl Problem {
 
     /// An action on `task` that did nothing.
     pub(crate) fn skipped(task: TaskId, skip: Skip) -> Self {
-        let problem = Self::new(skip.code(), format!("task {task} {skip}"));
-        match skip {
-            Skip::KeyHeld(holder) => problem.task(holder),
-            _ => problem,
-        }
+        let mut problem = Self::new(skip.code(), format!("task {task} {skip}"));
+        (problem.about.state, problem.about.task) = in_the_way(skip);
+        problem
     }
 
     fn is_transient(&self) -> bool {
@@ -204,8 +241,11 @@ impl From<StoreError> for Problem {
         let code = error.code();
         match error {
             StoreError::Invalid(refused) => refused.into(),
-            StoreError::KeyTaken { holder, .. } | StoreError::IdempotencyConflict { holder, .. } => {
-                Self::new(code, error.to_string()).task(holder)
+            StoreError::KeyTaken { ref key, holder }
+            | StoreError::IdempotencyConflict { ref key, holder } => {
+                let mut problem = Self::new(code, error.to_string()).task(holder);
+                problem.about.key = Some(key.as_str().into());
+                problem
             }
             error if error.is_transient() => Self::new(code, error.to_string()),
             // Host names and the words of a driver are for the log, not for whoever asks.
@@ -265,6 +305,6 @@ mod tests {
     #[test]
     fn the_remedy_is_the_hint() {
         let problem = Problem::new("not_found", "task 7 does not exist; look again");
-        assert_eq!((problem.body().status, problem.body().hint), (404, Some("look again")));
+        assert_eq!((problem.body().status, problem.body().hint), (404, Some("look again".into())));
     }
 }

@@ -65,11 +65,24 @@ pub async fn issue(store: &dyn Store, actor: &Actor, request: TokenRequest) -> R
     Ok(Issued { token, text })
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a string cannot fail");
         text
     })
+}
+
+/// The 32 bytes that 64 hexadecimal digits stand for.
+pub(crate) fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 2 * bytes.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 fn hash(secret: &str) -> TokenHash {
@@ -118,6 +131,15 @@ fn parts(text: &str) -> Option<(TokenId, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hexadecimal_digits_are_read_as_they_are_written() {
+        let bytes: [u8; 32] = std::array::from_fn(|place| place as u8 * 8);
+        assert_eq!(from_hex(&hex(&bytes)), Some(bytes));
+        for text in ["", "0", &"0".repeat(63), &"+1".repeat(32), &"é".repeat(32)] {
+            assert_eq!(from_hex(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn only_what_looks_like_a_token_is_looked_up() {

@@ -1,5 +1,6 @@
 //! Acting on one task.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -17,11 +18,12 @@ use crate::routes::App;
 use crate::wire::{Enqueued, given};
 
 /// What an action did to a task.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Done {
     id: i64,
-    /// `done`; or `requested`, when its worker is told to stop it.
-    result: &'static str,
+    /// `done`; `unchanged`, when it was so before; or `requested`, when its worker is told to stop it.
+    #[schema(value_type = String)]
+    pub result: Cow<'static, str>,
 }
 
 async fn act(
@@ -42,7 +44,7 @@ fn done(task: TaskId, acted: Acted) -> Result<axum::Json<Done>, Problem> {
         Acted::Requested => "requested",
         _ => "done",
     };
-    Ok(axum::Json(Done { id: task.0, result }))
+    Ok(axum::Json(Done { id: task.0, result: result.into() }))
 }
 
 /// Remove a task that does not run, and its history.
@@ -122,15 +124,22 @@ pub(crate) async fn snooze(
 }
 
 /// Changes to a task that waits; what is left out stays as it is.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TaskChange {
     /// Lower runs first: −1000 to 1000.
     priority: Option<i32>,
     /// What the handler is given: any JSON.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     payload: Option<Box<RawValue>>,
+}
+
+impl From<Edit> for TaskChange {
+    fn from(edit: Edit) -> Self {
+        let raw = |json: Json| RawValue::from_string(json.as_str().to_owned()).expect("a payload is JSON");
+        Self { priority: edit.priority, payload: edit.payload.map(raw) }
+    }
 }
 
 /// Change the payload or the priority of a task that waits. Not while it runs.

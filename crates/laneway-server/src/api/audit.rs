@@ -23,11 +23,11 @@ pub(crate) struct AuditQuery {
 }
 
 /// What operators did, newest first.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Audit {
     /// `id`, `at`, `actor`, `action`, `subject`, `tasks`, `before` and `after` of each.
     #[schema(value_type = Vec<Object>)]
-    entries: Vec<AuditEntry>,
+    pub entries: Vec<AuditEntry>,
 }
 
 /// What operators did, newest first.

@@ -7,29 +7,23 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use laneway_core::{BulkId, BulkPage, BulkState, NewBulk};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Changed;
 use crate::access::{Caller, Operate, Read};
 use crate::input::{Asked, Content, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
-use crate::wire::bulk::{ActedOn, Bulk, BulkRequest, Whom};
+use crate::wire::bulk::{ActedOn, Bulk, BulkRequest, Bulks, Results, Whom};
 
 /// How long a preview counts before it answers with what it has.
 const PREVIEW_WITHIN: Duration = Duration::from_secs(5);
 
-/// What was done to each task that was named.
-#[derive(Debug, Serialize, ToSchema)]
-struct Results {
-    results: Vec<ActedOn>,
-}
-
 /// Act on many tasks.
 ///
 /// With `ids` the answer says what became of each. With `q` a bulk is started and carried out in the background: look at it
-/// under its number.
+/// under its number. With `dry_run` it only counts.
 #[utoipa::path(
     post, path = "/api/v1/bulk", tag = "bulk", security(("token" = ["operate"])), request_body = BulkRequest,
     responses(
@@ -52,13 +46,18 @@ pub(crate) async fn start(
             let detail = "pace is of use only with a query; ids are acted on at once";
             Err(Problem::new("invalid_request", detail).field("pace"))
         }
+        Whom::Tasks(_) if request.dry_run => {
+            let detail = "dry_run is of use only with a query; ids are counted already";
+            Err(Problem::new("invalid_request", detail).field("dry_run"))
+        }
         Whom::Tasks(tasks) => {
             let acted = app.store.act(&caller.actor, action, &tasks).await?;
             let results = tasks.iter().zip(acted).map(|(task, acted)| ActedOn::new(*task, acted)).collect();
             Ok(Json(Results { results }).into_response())
         }
         Whom::Matching(filter) => {
-            let new = NewBulk { pace: request.pace, ..NewBulk::new(action, filter) };
+            let new =
+                NewBulk { pace: request.pace, dry_run: request.dry_run, ..NewBulk::new(action, filter) };
             let bulk = app.store.start_bulk(&caller.actor, new).await?;
             app.bulks.drive(bulk.id);
             Ok((StatusCode::ACCEPTED, Json(Bulk::from(bulk))).into_response())
@@ -111,12 +110,6 @@ pub(crate) struct BulkQuery {
     state: Option<BulkState>,
     /// How many: 1 to 500. 100.
     limit: Option<u32>,
-}
-
-/// Bulks, newest first.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Bulks {
-    bulks: Vec<Bulk>,
 }
 
 /// List bulks, newest first.

@@ -14,13 +14,7 @@ use crate::access::{Caller, Enqueue};
 use crate::input::{Asked, decode, expect_json, media_type, whole};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
-use crate::wire::{Enqueued, TaskRequest};
-
-/// The answers to several tasks, in their order.
-#[derive(Debug, Serialize, ToSchema)]
-struct EnqueuedMany {
-    tasks: Vec<Enqueued>,
-}
+use crate::wire::{Enqueued, EnqueuedMany, TaskRequest};
 
 /// Whether tasks are stored.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -31,6 +25,10 @@ pub(crate) struct EnqueueQuery {
     #[serde(default, deserialize_with = "switch")]
     #[param(value_type = Option<bool>)]
     dry_run: bool,
+    /// Of lines: stores all of them or none, and answers with each task. At most 100,000 lines and 32 MiB.
+    #[serde(default, deserialize_with = "switch")]
+    #[param(value_type = Option<bool>)]
+    whole: bool,
 }
 
 /// A parameter that is switched on by being there: `?dry_run`, `?dry_run=true`.
@@ -53,7 +51,7 @@ pub(crate) struct Checked {
 ///
 /// One task is answered with 201 when it is new and with 200 when its key was held. An array is stored whole or not at all.
 /// A body of `application/x-ndjson` has one task per line and no limit on its length; it is stored in pieces, and an answer
-/// about a bad line says how many lines before it are stored. The header `Idempotency-Key` makes it safe to repeat the call
+/// about a bad line says how many lines before it are stored. With `whole` it is stored at once or not at all. The header `Idempotency-Key` makes it safe to repeat the call
 /// for one task.
 #[utoipa::path(
     post, path = "/api/v1/tasks", tag = "tasks", security(("token" = ["enqueue"])),
@@ -75,10 +73,15 @@ pub(crate) async fn enqueue(
     let key = idempotency_key(&parts.headers)?;
     if media_type(&parts.headers) == "application/x-ndjson" {
         refuse_key(key)?;
-        return match query.dry_run {
-            true => Ok(Json(lines::check(&*app.store, body).await?).into_response()),
-            false => Ok(Json(lines::store(&*app.store, body).await?).into_response()),
+        return match (query.dry_run, query.whole) {
+            (true, _) => Ok(Json(lines::check(&*app.store, body).await?).into_response()),
+            (false, true) => Ok(Json(lines::store_whole(&*app.store, body).await?).into_response()),
+            (false, false) => Ok(Json(lines::store(&*app.store, body).await?).into_response()),
         };
+    }
+    if query.whole {
+        let detail = "whole is of use only with lines; one task and an array are stored whole anyway";
+        return Err(Problem::new("invalid_request", detail).field("whole"));
     }
     expect_json(&parts.headers)?;
     let bytes = whole(body).await?;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use laneway_core::StoreHealth;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::{Admin, Caller, Operate, Read};
@@ -11,17 +11,27 @@ use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
 use crate::settings::{self, ReloadError, ShownSetting};
 
+/// A store as it is now.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Health {
+    /// `postgres` or `sqlite`.
+    pub store: String,
+    #[serde(flatten)]
+    pub health: StoreHealth,
+}
+
 /// The store's versions, and what its tables take.
 #[utoipa::path(
     get, path = "/api/v1/health/store", tag = "health", security(("token" = ["read"])),
     responses(
         (status = 200, body = Object,
-         description = "`database`, `schema_version`, `oldest_transaction_seconds`, and `tables` with `rows`, `dead_rows` and `bytes`"),
+         description = "`store` (`postgres` or `sqlite`), `database`, `schema_version`, `oldest_transaction_seconds`, and `tables` with `rows`, `dead_rows` and `bytes`"),
         (status = "5XX", body = ProblemBody)
     )
 )]
-pub(crate) async fn store(_: Caller<Read>, State(app): State<App>) -> Result<Json<StoreHealth>, Problem> {
-    Ok(Json(app.store.health().await?))
+pub(crate) async fn store(_: Caller<Read>, State(app): State<App>) -> Result<Json<Health>, Problem> {
+    let health = app.store.health().await?;
+    Ok(Json(Health { store: app.store.name().to_owned(), health }))
 }
 
 /// The settings of this process.

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use laneway_core::{LaneKey, LaneListing, LaneOrder, Pausable, QueueName};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Changed;
 use super::queues::pause_it;
@@ -13,7 +13,7 @@ use crate::etag::{Expected, IfMatch, Tagged};
 use crate::input::{Asked, Content, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
-use crate::wire::lane::{Lane, LaneChange};
+use crate::wire::lane::{Halted, Lane, LaneChange, LaneResume, Lanes};
 use crate::wire::queue::PauseRequest;
 
 /// The queue and the key of a path.
@@ -40,16 +40,6 @@ pub(crate) struct LaneQuery {
     cursor: Option<String>,
     /// How many: 1 to 500. 100.
     limit: Option<u32>,
-}
-
-/// One page of lanes.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Lanes {
-    lanes: Vec<Lane>,
-    /// Where the next page begins; none when this was the last.
-    next: Option<String>,
-    /// True when the queue has more lanes than one look orders: those shown are of some of them.
-    partial: bool,
 }
 
 /// List the lanes of a queue.
@@ -130,15 +120,17 @@ pub(crate) async fn pause(
 #[utoipa::path(
     post, path = "/api/v1/queues/{queue}/lanes/{key}/resume", tag = "lanes", security(("token" = ["operate"])),
     params(("queue" = String, Path, description = "The queue"), ("key" = String, Path, description = "The lane's key")),
-    responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
+    request_body = LaneResume, responses((status = 200, body = Changed), (status = "4XX", body = ProblemBody))
 )]
 pub(crate) async fn resume(
     caller: Caller<Operate>,
     State(app): State<App>,
     Segments(named): Named,
+    Content(LaneResume { only }): Content<LaneResume>,
 ) -> Result<Json<Changed>, Problem> {
     let (queue, key) = names(named)?;
-    let was_halted = app.store.resume_lane_by(&caller.actor, &queue, &key).await?;
-    let was_paused = app.store.resume(&caller.actor, &Pausable::Lane(queue, key)).await?;
+    let (ends_halt, ends_pause) = (only != Some(Halted::Pause), only != Some(Halted::Failure));
+    let was_halted = ends_halt && app.store.resume_lane_by(&caller.actor, &queue, &key).await?;
+    let was_paused = ends_pause && app.store.resume(&caller.actor, &Pausable::Lane(queue, key)).await?;
     Ok(Json(Changed { changed: was_halted || was_paused }))
 }

@@ -2,6 +2,7 @@
 //!
 //! Memory stays bounded: a piece is at most a thousand tasks or a mebibyte or so, and the next is read only when the one
 //! before is stored. A bad line ends the stream; what was stored before it stays, and the answer says how much that is.
+//! A stream that is to be stored whole is one piece, which is larger.
 
 use std::time::Duration;
 
@@ -10,14 +11,19 @@ use bytes::BytesMut;
 use http_body_util::BodyExt;
 use laneway_core::{NewTask, Store, StoreError, check_bulk};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use super::enqueue::Checked;
 use crate::input::{BODY_BYTES_MAX, decode};
 use crate::problem::Problem;
-use crate::wire::TaskRequest;
+use crate::wire::{Enqueued, EnqueuedMany, TaskRequest};
 
-const PIECE_TASKS: usize = 1_000;
-const PIECE_BYTES: usize = 1024 * 1024;
+/// When a piece is stored.
+const PIECE: Size = Size { tasks: 1_000, bytes: 1024 * 1024 };
+/// What a stream that is stored whole may have.
+const WHOLE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Streams that are stored whole at once, so that their memory is bounded; others wait.
+static WHOLE_AT_ONCE: Semaphore = Semaphore::const_new(8);
 /// How long the sender may be silent.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
@@ -36,6 +42,16 @@ pub(super) async fn store(store: &dyn Store, body: Body) -> Result<Stored, Probl
     match stream.run(body).await {
         Ok(()) => Ok(stream.stored),
         Err(problem) => Err(problem.stored(stream.stored.stored)),
+    }
+}
+
+/// Stores all tasks of a stream or none, and answers each.
+pub(super) async fn store_whole(store: &dyn Store, body: Body) -> Result<EnqueuedMany, Problem> {
+    let _permit = WHOLE_AT_ONCE.acquire().await.expect("it is never closed");
+    let mut stream = Stream { flushes_at: None, ..Stream::new(store) };
+    match stream.run(body).await {
+        Ok(()) => Ok(EnqueuedMany { tasks: stream.answers }),
+        Err(problem) => Err(problem.stored(0)),
     }
 }
 
@@ -64,6 +80,13 @@ async fn next_chunk(body: &mut Body) -> Result<Option<Bytes>, Problem> {
     }
 }
 
+/// How many tasks, and how many bytes of lines.
+#[derive(Clone, Copy)]
+struct Size {
+    tasks: usize,
+    bytes: usize,
+}
+
 /// Tasks that are stored together.
 #[derive(Default)]
 struct Piece {
@@ -78,6 +101,10 @@ struct Stream<'a> {
     /// The beginning of a line whose end has not arrived.
     pending: BytesMut,
     piece: Piece,
+    /// A piece of this size is stored before the next line is read; none: all lines are one piece.
+    flushes_at: Option<Size>,
+    /// What became of each task, if all lines are one piece.
+    answers: Vec<Enqueued>,
     /// True when nothing is stored.
     is_dry: bool,
     stored: Stored,
@@ -92,6 +119,8 @@ impl<'a> Stream<'a> {
             store,
             pending: BytesMut::new(),
             piece: Piece::default(),
+            flushes_at: Some(PIECE),
+            answers: vec![],
             is_dry: false,
             stored: Stored::default(),
             checked: 0,
@@ -135,10 +164,23 @@ impl<'a> Stream<'a> {
         self.piece.tasks.push(task);
         self.piece.lines.push(number);
         self.piece.bytes += line.len();
-        if self.piece.tasks.len() >= PIECE_TASKS || self.piece.bytes >= PIECE_BYTES {
-            self.flush().await?;
+        self.flush_if_full().await
+    }
+
+    async fn flush_if_full(&mut self) -> Result<(), Problem> {
+        let has = Size { tasks: self.piece.tasks.len(), bytes: self.piece.bytes };
+        match self.flushes_at {
+            Some(full) if has.tasks >= full.tasks || has.bytes >= full.bytes => self.flush().await,
+            Some(_) => Ok(()),
+            None if has.bytes > WHOLE_BYTES_MAX || has.tasks > self.store.limits().bulk_max => {
+                let (tasks, bytes) = (self.store.limits().bulk_max, WHOLE_BYTES_MAX);
+                let detail = format!(
+                    "more than {tasks} lines or {bytes} bytes are to be stored whole; send them in parts"
+                );
+                Err(Problem::new("body_too_large", detail).field("whole"))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     async fn flush(&mut self) -> Result<(), Problem> {
@@ -159,6 +201,9 @@ impl<'a> Stream<'a> {
         let enqueued = self.store.enqueue_many(piece.tasks).await.map_err(located)?;
         self.stored.stored += enqueued.len() as u64;
         self.stored.existing += enqueued.iter().filter(|answer| !answer.is_new()).count() as u64;
+        if self.flushes_at.is_none() {
+            self.answers = enqueued.into_iter().map(Enqueued::from).collect();
+        }
         Ok(())
     }
 }

@@ -17,11 +17,11 @@ pub(crate) mod tokens;
 pub(crate) mod tree;
 pub(crate) mod workers;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Whether a call changed something.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Changed {
     /// False when it was as asked before.
     pub changed: bool,

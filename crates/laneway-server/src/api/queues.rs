@@ -12,13 +12,7 @@ use crate::etag::{Expected, IfMatch, Tagged};
 use crate::input::{Content, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
-use crate::wire::queue::{Count, PauseRequest, Paused, Queue, QueueChange};
-
-/// The queues that are known.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Queues {
-    queues: Vec<Queue>,
-}
+use crate::wire::queue::{Count, Counted, PauseRequest, Paused, Pauses, Queue, QueueChange, Queues};
 
 /// List queues with the age of their oldest ready task.
 #[utoipa::path(
@@ -71,12 +65,6 @@ pub(crate) async fn change(
     app.store.set_queue_by(&caller.actor, &name, change.into_settings()?).await?;
     let found = find(&app, &name).await?;
     found.map(Tagged).ok_or_else(|| Problem::not_found(format!("queue `{name}`")))
-}
-
-/// The tasks of a queue by kind and state.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Counted {
-    counts: Vec<Count>,
 }
 
 /// Count the tasks of a queue by kind and state.
@@ -206,12 +194,6 @@ pub(crate) async fn resume_kind(
     Segments(kind): Segments<String>,
 ) -> Result<Json<Changed>, Problem> {
     resume_it(&app, &caller, Pausable::Kind(Kind::new(kind)?)).await
-}
-
-/// Everything that is paused.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Pauses {
-    pauses: Vec<Paused>,
 }
 
 /// List what is paused, oldest pause first.

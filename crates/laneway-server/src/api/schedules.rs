@@ -14,7 +14,9 @@ use crate::etag::{Expected, IfMatch, Tagged};
 use crate::input::{Asked, Content, Segments};
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
-use crate::wire::schedule::{PreviewQuery, ScheduleChange, ScheduleRequest, ShownSchedule};
+use crate::wire::schedule::{
+    PreviewQuery, RanTask, ScheduleChange, ScheduleRequest, Schedules, ShownSchedule,
+};
 
 fn missing(name: &ScheduleName) -> Problem {
     Problem::not_found(format!("schedule `{name}`"))
@@ -29,12 +31,6 @@ pub(crate) struct ScheduleQuery {
     after: Option<String>,
     /// How many: 1 to 500. 100.
     limit: Option<u32>,
-}
-
-/// Schedules by name.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Schedules {
-    schedules: Vec<ShownSchedule>,
 }
 
 /// List schedules by name.
@@ -192,13 +188,6 @@ pub(crate) async fn resume(
     let name = ScheduleName::new(name)?;
     let done = app.store.resume_schedule_by(&caller.actor, &name).await?;
     changed(&app, &name, done).await
-}
-
-/// The task that a schedule has enqueued.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RanTask {
-    /// Its number.
-    task: i64,
 }
 
 /// Enqueue the task of a schedule now, paused or not.

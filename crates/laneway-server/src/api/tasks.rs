@@ -35,6 +35,9 @@ pub(crate) struct ListQuery {
     state: Option<String>,
     /// Only this queue.
     queue: Option<String>,
+    /// Only this list: `pending`, `later`, `leased`, `waiting` or `ended`.
+    #[param(value_type = Option<String>)]
+    place: Option<Place>,
     /// Where the page begins: `next` of the one before.
     cursor: Option<String>,
     /// How many: 1 to 500. 100.
@@ -59,14 +62,14 @@ impl ListQuery {
 }
 
 /// A place in the lists, one after the other: `ended:1700000000000000-42`.
-fn read_cursor(text: &str) -> Result<(Place, Option<Cursor>), Problem> {
+pub(crate) fn read_cursor(text: &str) -> Result<(Place, Option<Cursor>), Problem> {
     let (place, cursor) = text.split_once(':').unwrap_or(("", text));
     let place = serde_json::from_value(place.into())
         .map_err(|_| Problem::from("page".parse::<Cursor>().expect_err("a word is no cursor")))?;
     Ok((place, if cursor.is_empty() { None } else { Some(cursor.parse()?) }))
 }
 
-fn cursor_text(place: Place, cursor: Option<Cursor>) -> String {
+pub(crate) fn cursor_text(place: Place, cursor: Option<Cursor>) -> String {
     let place = serde_json::to_value(place).unwrap_or_default();
     let cursor = cursor.map(|cursor| cursor.to_string()).unwrap_or_default();
     format!("{}:{cursor}", place.as_str().unwrap_or_default())
@@ -90,7 +93,8 @@ pub(crate) async fn list(
     let filter = query.filter()?;
     let fields = query.fields.as_deref().map(str::parse::<Fields>).transpose()?;
     let from = query.cursor.as_deref().map(read_cursor).transpose()?;
-    let places = filter.places();
+    let mut places = filter.places();
+    places.retain(|place| query.place.is_none_or(|wanted| wanted == *place));
     let first = from.and_then(|(place, _)| places.iter().position(|known| *known == place)).unwrap_or(0);
     let mut page = TaskPage { tasks: vec![], next: None, looked: Looked::ToTheEnd };
     for (step, place) in places.iter().enumerate().skip(first) {
@@ -156,11 +160,11 @@ pub(crate) async fn why(
 }
 
 /// The failed attempts of a task.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Failures {
     /// `attempt`, `at` and `error`, newest first: the last twenty, and the one that failed it for good.
     #[schema(value_type = Vec<Object>)]
-    failures: Vec<FailedAttempt>,
+    pub failures: Vec<FailedAttempt>,
 }
 
 /// The failed attempts of a task, newest first.

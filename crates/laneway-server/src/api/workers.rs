@@ -2,33 +2,17 @@
 
 use axum::Json;
 use axum::extract::State;
-use laneway_core::{Code, InvalidInput, SessionId};
-use serde::Serialize;
-use utoipa::ToSchema;
+use laneway_core::SessionId;
 
 use super::Changed;
 use crate::access::{Caller, Operate, Read};
 use crate::input::Segments;
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::App;
-use crate::wire::worker::Worker;
-
-/// The living workers.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Workers {
-    workers: Vec<Worker>,
-}
+use crate::wire::worker::{Worker, Workers, session};
 
 async fn living(app: &App) -> Result<Vec<Worker>, Problem> {
     Ok(app.store.workers().await?.into_iter().map(Worker::from).collect())
-}
-
-fn session(text: &str) -> Result<SessionId, Problem> {
-    let refused = |_| {
-        let problem = format!("`{}` is not a session; sessions are UUIDs", text.escape_debug());
-        InvalidInput::new(Code::InvalidId, "session", problem)
-    };
-    Ok(text.parse().map(SessionId).map_err(refused)?)
 }
 
 async fn find(app: &App, session: SessionId) -> Result<Worker, Problem> {

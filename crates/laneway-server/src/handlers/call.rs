@@ -4,7 +4,6 @@
 //! here and not by a library, because each of them leads to another address that has to be judged.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -73,15 +72,7 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) fn new(options: HttpOptions) -> Result<Self, SetupError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = rustls::RootCertStore::empty();
-        // A certificate that cannot be read is no reason to call nobody.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Self { options, tls: Arc::new(config).into() })
+        Ok(Self { options, tls: crate::tls::connector()? })
     }
 
     /// Calls, within the call's time and until the attempt should stop.

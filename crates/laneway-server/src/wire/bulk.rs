@@ -1,9 +1,13 @@
 //! Actions on one task and on many.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use laneway_core::{Acted, Action, BulkState, Code, Filter, InvalidInput, TaskId};
+use laneway_core::{
+    Acted, Action, Actor, ActorName, BulkId, BulkState, Code, Filter, InvalidInput, NewBulk, Skip, State,
+    TaskId,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -25,8 +29,39 @@ pub(crate) enum Verb {
     SetPriority,
 }
 
+impl Verb {
+    /// What is done, with the delay and the priority that it takes.
+    fn of(action: Action) -> (Self, Option<u64>, Option<i32>) {
+        match action {
+            Action::Cancel => (Self::Cancel, None, None),
+            Action::Retry => (Self::Retry, None, None),
+            Action::RetryChildren => (Self::RetryChildren, None, None),
+            Action::Snooze(delay) => (Self::Snooze, Some(delay.as_millis() as u64), None),
+            Action::Delete => (Self::Delete, None, None),
+            Action::SetPriority(priority) => (Self::SetPriority, None, Some(priority)),
+            other => unreachable!("`{}` has no word here; give it one", other.name()),
+        }
+    }
+
+    fn action(self, delay_ms: Option<u64>, priority: Option<i32>) -> Result<Action, InvalidInput> {
+        let missing = |field, problem: &str| Err(InvalidInput::new(Code::OutOfRange, field, problem));
+        match (self, delay_ms, priority) {
+            (Self::Cancel, None, None) => Ok(Action::Cancel),
+            (Self::Retry, None, None) => Ok(Action::Retry),
+            (Self::RetryChildren, None, None) => Ok(Action::RetryChildren),
+            (Self::Delete, None, None) => Ok(Action::Delete),
+            (Self::Snooze, Some(delay), None) => Ok(Action::Snooze(Duration::from_millis(delay))),
+            (Self::SetPriority, None, Some(priority)) => Ok(Action::SetPriority(priority)),
+            (Self::Snooze, None, None) => missing("delay_ms", "is missing; a snooze needs it"),
+            (Self::SetPriority, None, None) => missing("priority", "is missing; set_priority needs it"),
+            (_, Some(_), _) => missing("delay_ms", "is of use only for a snooze; leave it out"),
+            (_, _, Some(_)) => missing("priority", "is of use only for set_priority; leave it out"),
+        }
+    }
+}
+
 /// An action on the tasks that a query means, or on these.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BulkRequest {
     /// What is done.
@@ -42,6 +77,9 @@ pub(crate) struct BulkRequest {
     delay_ms: Option<u64>,
     /// The new priority.
     priority: Option<i32>,
+    /// With a query: only counts the tasks, however long that takes, and does nothing.
+    #[serde(default)]
+    pub dry_run: bool,
     /// Tasks a second at most, with a query: 1 to 100,000.
     pub pace: Option<u32>,
     /// Why, for the audit, in place of the header `X-Reason`.
@@ -55,20 +93,35 @@ pub(crate) enum Whom {
 }
 
 impl BulkRequest {
-    pub(crate) fn action(&self) -> Result<Action, InvalidInput> {
-        let missing = |field, problem: &str| Err(InvalidInput::new(Code::OutOfRange, field, problem));
-        match (self.action, self.delay_ms, self.priority) {
-            (Verb::Cancel, None, None) => Ok(Action::Cancel),
-            (Verb::Retry, None, None) => Ok(Action::Retry),
-            (Verb::RetryChildren, None, None) => Ok(Action::RetryChildren),
-            (Verb::Delete, None, None) => Ok(Action::Delete),
-            (Verb::Snooze, Some(delay), None) => Ok(Action::Snooze(Duration::from_millis(delay))),
-            (Verb::SetPriority, None, Some(priority)) => Ok(Action::SetPriority(priority)),
-            (Verb::Snooze, None, None) => missing("delay_ms", "is missing; a snooze needs it"),
-            (Verb::SetPriority, None, None) => missing("priority", "is missing; set_priority needs it"),
-            (_, Some(_), _) => missing("delay_ms", "is of use only for a snooze; leave it out"),
-            (_, _, Some(_)) => missing("priority", "is of use only for set_priority; leave it out"),
+    /// An action on tasks that are named.
+    pub(crate) fn on_tasks(action: Action, tasks: &[TaskId], reason: Option<String>) -> Self {
+        let ids = Some(tasks.iter().map(|task| task.0).collect());
+        Self { ids, reason, ..Self::bare(action) }
+    }
+
+    /// An action on all tasks that a query means.
+    pub(crate) fn on_matching(bulk: &NewBulk, reason: Option<String>) -> Self {
+        let (q, all) = (Some(bulk.filter.to_string()), bulk.filter.is_empty());
+        Self { q, all, dry_run: bulk.dry_run, pace: bulk.pace, reason, ..Self::bare(bulk.action) }
+    }
+
+    fn bare(action: Action) -> Self {
+        let (action, delay_ms, priority) = Verb::of(action);
+        Self {
+            action,
+            q: None,
+            ids: None,
+            all: false,
+            delay_ms,
+            priority,
+            dry_run: false,
+            pace: None,
+            reason: None,
         }
+    }
+
+    pub(crate) fn action(&self) -> Result<Action, InvalidInput> {
+        self.action.action(self.delay_ms, self.priority)
     }
 
     pub(crate) fn whom(&self) -> Result<Whom, InvalidInput> {
@@ -89,18 +142,27 @@ impl BulkRequest {
 }
 
 /// What an action did to one task.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct ActedOn {
     /// The task.
     id: i64,
     /// `done`; `requested`, when its worker is told to stop it; or `skipped`.
-    result: &'static str,
+    #[schema(value_type = String)]
+    result: Cow<'static, str>,
     /// Why it was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'static str>,
+    #[schema(value_type = Option<String>)]
+    code: Option<Cow<'static, str>>,
     /// Why it was skipped, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
+    /// How it has ended, when it was skipped for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    state: Option<State>,
+    /// The task that holds its key, when it was skipped for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<i64>,
 }
 
 impl ActedOn {
@@ -111,18 +173,56 @@ impl ActedOn {
             Acted::Skipped(skip) => ("skipped", Some(skip)),
             _ => ("done", None),
         };
-        let detail = skip.map(|skip| format!("task {task} {skip}"));
-        Self { id: task.0, result, code: skip.map(|skip| skip.code()), detail }
+        let (state, holder) = skip.map_or((None, None), in_the_way);
+        Self {
+            id: task.0,
+            result: result.into(),
+            code: skip.map(|skip| skip.code().into()),
+            detail: skip.map(|skip| format!("task {task} {skip}")),
+            state,
+            task: holder.map(|holder| holder.0),
+        }
+    }
+
+    /// What was done; none when this is no answer that we know.
+    pub(crate) fn acted(&self) -> Option<Acted> {
+        match (&*self.result, &self.code) {
+            ("done", _) => Some(Acted::Done),
+            ("requested", _) => Some(Acted::Requested),
+            (_, Some(code)) => Skip::of_code(code, self.state, self.task.map(TaskId)).map(Acted::Skipped),
+            _ => None,
+        }
     }
 }
 
+/// What a skip is about: how its task has ended, or who holds its key.
+pub(crate) fn in_the_way(skip: Skip) -> (Option<State>, Option<TaskId>) {
+    match skip {
+        Skip::Ended(state) => (Some(state), None),
+        Skip::KeyHeld(holder) => (None, Some(holder)),
+        _ => (None, None),
+    }
+}
+
+/// What was done to each task that was named.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Results {
+    pub results: Vec<ActedOn>,
+}
+
+/// Bulks, newest first.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Bulks {
+    pub bulks: Vec<Bulk>,
+}
+
 /// An action on all tasks that a query means, as it is now.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Bulk {
     /// Its number.
     id: i64,
     /// What is done.
-    action: &'static str,
+    action: Verb,
     /// How long a snooze is.
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_ms: Option<u64>,
@@ -150,18 +250,16 @@ pub(crate) struct Bulk {
     /// When it was started.
     #[schema(value_type = String)]
     started_at: Timestamp,
+    /// Steps taken.
+    steps: u64,
 }
 
 impl From<laneway_core::Bulk> for Bulk {
     fn from(bulk: laneway_core::Bulk) -> Self {
-        let (delay_ms, priority) = match bulk.action {
-            Action::Snooze(delay) => (Some(delay.as_millis() as u64), None),
-            Action::SetPriority(priority) => (None, Some(priority)),
-            _ => (None, None),
-        };
+        let (action, delay_ms, priority) = Verb::of(bulk.action);
         Self {
             id: bulk.id.0,
-            action: bulk.action.name(),
+            action,
             delay_ms,
             priority,
             q: bulk.filter.to_string(),
@@ -173,6 +271,30 @@ impl From<laneway_core::Bulk> for Bulk {
             by: bulk.actor.who.into(),
             reason: bulk.actor.reason,
             started_at: bulk.started_at,
+            steps: bulk.steps,
         }
+    }
+}
+
+impl TryFrom<Bulk> for laneway_core::Bulk {
+    type Error = InvalidInput;
+
+    fn try_from(bulk: Bulk) -> Result<Self, InvalidInput> {
+        Ok(Self {
+            id: BulkId(bulk.id),
+            actor: Actor { who: ActorName::new(bulk.by)?, reason: bulk.reason },
+            action: bulk.action.action(bulk.delay_ms, bulk.priority)?,
+            filter: bulk.q.parse()?,
+            dry_run: bulk.dry_run,
+            pace: bulk.pace,
+            state: bulk.state,
+            started_at: bulk.started_at,
+            steps: bulk.steps,
+            matched: bulk.matched,
+            done: bulk.done,
+            // Where the next step begins is known to whoever takes it: the server.
+            place: 0,
+            after: None,
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use laneway_core::{Code, InvalidInput};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::task::Task;
@@ -71,7 +71,22 @@ pub(crate) enum Shown {
     Some(BTreeMap<String, Box<RawValue>>),
 }
 
+/// Whoever reads tasks has asked for whole ones.
+impl<'de> Deserialize<'de> for Shown {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::deserialize(deserializer).map(Self::Whole)
+    }
+}
+
 impl Shown {
+    /// The task, if it is whole.
+    pub(crate) fn whole(self) -> Option<Task> {
+        match self {
+            Self::Whole(task) => Some(*task),
+            Self::Some(_) => None,
+        }
+    }
+
     /// The fields that are wanted, of those that the task has. Values stay the text that they are.
     pub(crate) fn of(task: Task, fields: Option<&Fields>) -> Self {
         let Some(Fields(wanted)) = fields else { return Self::Whole(Box::new(task)) };

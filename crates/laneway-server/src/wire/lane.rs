@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use laneway_core::{InvalidInput, LaneLimit, LaneSettings, LaneView, OnFailure};
+use laneway_core::{InvalidInput, LaneKey, LaneLimit, LaneSettings, LaneView, OnFailure};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for Limit {
 }
 
 /// Changes to a lane; what is left out stays as it is.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LaneChange {
     /// The new limit: a number, or `"unlimited"`. Enqueues then leave it alone.
@@ -92,8 +92,46 @@ impl LaneChange {
     }
 }
 
+impl From<LaneSettings> for LaneChange {
+    fn from(settings: LaneSettings) -> Self {
+        Self {
+            limit: settings.limit.map(Limit::from),
+            interval_ms: settings.interval.map(|interval| interval.as_millis() as u64),
+            on_failure: settings.on_failure,
+        }
+    }
+}
+
+/// What of a lane goes on.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LaneResume {
+    /// `pause` or `failure`: ends only its pause, or only its halt after a failure. Both, if it is left out.
+    pub only: Option<Halted>,
+}
+
+/// Why a lane stands.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Halted {
+    /// An operator has paused it.
+    Pause,
+    /// A task of it has failed.
+    Failure,
+}
+
+/// One page of lanes.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Lanes {
+    pub lanes: Vec<Lane>,
+    /// Where the next page begins; none when this was the last.
+    pub next: Option<String>,
+    /// True when the queue has more lanes than one look orders: those shown are of some of them.
+    pub partial: bool,
+}
+
 /// A lane as it is now.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Lane {
     /// Its key.
     key: String,
@@ -136,5 +174,23 @@ impl From<LaneView> for Lane {
             more: view.more,
             held: view.held,
         }
+    }
+}
+
+impl TryFrom<Lane> for LaneView {
+    type Error = InvalidInput;
+
+    fn try_from(lane: Lane) -> Result<Self, InvalidInput> {
+        Ok(Self {
+            key: LaneKey::new(lane.key)?,
+            limit: lane.limit.into_lane_limit()?,
+            interval: Duration::from_millis(lane.interval_ms),
+            on_failure: lane.on_failure,
+            halted: lane.halted,
+            paused: lane.paused,
+            pending: lane.pending,
+            more: lane.more,
+            held: lane.held,
+        })
     }
 }

@@ -13,5 +13,5 @@ pub(crate) mod tree;
 pub(crate) mod worker;
 
 pub use lane::Limit;
-pub(crate) use task::{Enqueued, Task, TaskPage, given};
+pub(crate) use task::{Enqueued, EnqueuedMany, Task, TaskPage, given};
 pub use task::{LaneRequest, TaskRequest, UniqueRequest};

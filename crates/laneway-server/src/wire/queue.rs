@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use laneway_core::{
-    Counts, InvalidInput, Keep, KindCounts, Pausable, Pause, QueueSettings, QueueView, Serial, State,
+    Actor, ActorName, Code, Counts, InvalidInput, Keep, Kind, KindCounts, Pausable, Pause, QueueName,
+    QueueSettings, QueueView, Serial, State,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,8 +13,14 @@ use utoipa::ToSchema;
 use super::lane::Limit;
 use crate::etag::Settled;
 
+/// The queues that are known.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Queues {
+    pub queues: Vec<Queue>,
+}
+
 /// A queue as it is now.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Queue {
     /// Its name.
     pub queue: String,
@@ -76,8 +83,27 @@ impl From<QueueView> for Queue {
     }
 }
 
+impl TryFrom<Queue> for QueueView {
+    type Error = InvalidInput;
+
+    fn try_from(queue: Queue) -> Result<Self, InvalidInput> {
+        Ok(Self {
+            queue: QueueName::new(queue.queue)?,
+            paused_at: queue.paused_at,
+            oldest_ready_at: queue.oldest_ready_at,
+            oldest_waiting_at: queue.oldest_waiting_at,
+            keep_completed: queue.keep_completed,
+            keep_failed: queue.keep_failed,
+            keep_cancelled: queue.keep_cancelled,
+            statistics: queue.statistics,
+            serial: queue.serial,
+            lane_limit: queue.lane_limit.into_lane_limit()?,
+        })
+    }
+}
+
 /// Changes to a queue; what is left out stays as it is.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QueueChange {
     /// `"default"`, `"nothing"`, or `{"days": 30}`.
@@ -112,8 +138,21 @@ impl QueueChange {
     }
 }
 
+impl From<QueueSettings> for QueueChange {
+    fn from(settings: QueueSettings) -> Self {
+        Self {
+            keep_completed: settings.keep_completed,
+            keep_failed: settings.keep_failed,
+            keep_cancelled: settings.keep_cancelled,
+            statistics: settings.statistics,
+            serial: settings.serial,
+            lane_limit: settings.lane_limit.map(Limit::from),
+        }
+    }
+}
+
 /// How long something is paused.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PauseRequest {
     /// The pause is over by itself after this time. Without it, it lasts until it is ended.
@@ -121,16 +160,26 @@ pub(crate) struct PauseRequest {
 }
 
 impl PauseRequest {
+    pub(crate) fn of(expires: Option<Duration>) -> Self {
+        Self { expires_ms: expires.map(|expires| expires.as_millis() as u64) }
+    }
+
     pub(crate) fn expires(&self) -> Option<Duration> {
         self.expires_ms.map(Duration::from_millis)
     }
 }
 
+/// Everything that is paused.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Pauses {
+    pub pauses: Vec<Paused>,
+}
+
 /// Something that is paused.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Paused {
     /// `queue`, `kind` or `lane`.
-    what: &'static str,
+    what: String,
     /// The queue, unless it is a kind.
     queue: Option<String>,
     /// The kind or the lane.
@@ -155,7 +204,7 @@ impl From<Pause> for Paused {
             Pausable::Lane(queue, lane) => (Some(queue.to_string()), Some(lane.to_string())),
         };
         Self {
-            what: pause.what.stored().0,
+            what: pause.what.stored().0.to_owned(),
             queue,
             name,
             by: pause.actor.who.into(),
@@ -166,8 +215,28 @@ impl From<Pause> for Paused {
     }
 }
 
+impl TryFrom<Paused> for Pause {
+    type Error = InvalidInput;
+
+    fn try_from(paused: Paused) -> Result<Self, InvalidInput> {
+        let (queue, name) = (paused.queue.unwrap_or_default(), paused.name.unwrap_or_default());
+        Ok(Self {
+            what: Pausable::from_stored(&paused.what, queue, name)?,
+            actor: Actor { who: ActorName::new(paused.by)?, reason: paused.reason },
+            paused_at: paused.paused_at,
+            expires_at: paused.expires_at,
+        })
+    }
+}
+
+/// Tasks, counted.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Counted {
+    pub counts: Vec<Count>,
+}
+
 /// How many tasks are in a state.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Count {
     /// The queue, in counts of all queues.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,5 +264,27 @@ impl From<KindCounts> for Count {
     fn from(counts: KindCounts) -> Self {
         let KindCounts { kind, state, tasks, more } = counts;
         Self { queue: None, kind: Some(kind.into()), state, tasks, more }
+    }
+}
+
+fn missing(field: &'static str) -> InvalidInput {
+    InvalidInput::new(Code::InvalidName, field, "of a count is missing")
+}
+
+impl TryFrom<Count> for Counts {
+    type Error = InvalidInput;
+
+    fn try_from(count: Count) -> Result<Self, InvalidInput> {
+        let queue = QueueName::new(count.queue.ok_or_else(|| missing("queue"))?)?;
+        Ok(Self { queue, state: count.state, tasks: count.tasks, more: count.more })
+    }
+}
+
+impl TryFrom<Count> for KindCounts {
+    type Error = InvalidInput;
+
+    fn try_from(count: Count) -> Result<Self, InvalidInput> {
+        let kind = Kind::new(count.kind.ok_or_else(|| missing("kind"))?)?;
+        Ok(Self { kind, state: count.state, tasks: count.tasks, more: count.more })
     }
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use laneway_core::{Code, InvalidInput, Json, Missed, Overlap, Rule, Schedule, ScheduleName, ScheduleView};
+use laneway_core::{
+    Code, InvalidInput, Json, Missed, Overlap, Rule, Schedule, ScheduleName, ScheduleView, TaskId,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -11,7 +13,7 @@ use super::TaskRequest;
 use crate::etag::Settled;
 
 /// A schedule: by cron in a zone, or every so often.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScheduleRequest {
     /// What it is called, where the path does not say.
@@ -50,6 +52,21 @@ impl ScheduleRequest {
         Ok(Schedule::new(name, rule, self.task.into_task()?)
             .missed(self.missed.unwrap_or_default())
             .overlap(self.overlap.unwrap_or_default()))
+    }
+}
+
+impl From<&Schedule> for ScheduleRequest {
+    fn from(schedule: &Schedule) -> Self {
+        let (cron, zone, every_ms) = shown_rule(schedule.rule.clone());
+        Self {
+            name: Some(schedule.name.to_string()),
+            cron,
+            zone,
+            every_ms,
+            task: TaskRequest::from(&schedule.task),
+            missed: Some(schedule.missed),
+            overlap: Some(schedule.overlap),
+        }
     }
 }
 
@@ -103,6 +120,14 @@ fn rule(cron: Option<String>, zone: Option<String>, every_ms: Option<u64>) -> Re
     }
 }
 
+/// Expression and zone, or the interval.
+fn shown_rule(rule: Rule) -> (Option<String>, Option<String>, Option<u64>) {
+    match rule {
+        Rule::Cron { expression, zone } => (Some(expression), Some(zone), None),
+        Rule::Every(interval) => (None, None, Some(interval.as_millis() as u64)),
+    }
+}
+
 /// A rule whose fires are asked for.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -124,8 +149,21 @@ impl PreviewQuery {
     }
 }
 
+/// Schedules by name.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Schedules {
+    pub schedules: Vec<ShownSchedule>,
+}
+
+/// The task that a schedule has enqueued.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct RanTask {
+    /// Its number.
+    pub task: i64,
+}
+
 /// A schedule as it is now.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct ShownSchedule {
     /// What it is called.
     name: String,
@@ -142,12 +180,17 @@ pub(crate) struct ShownSchedule {
     /// The payload of what it enqueues.
     #[schema(value_type = serde_json::Value)]
     payload: Json,
+    /// What it enqueues, whole.
+    task: TaskRequest,
     /// What becomes of missed fires.
     #[schema(value_type = serde_json::Value)]
     missed: Missed,
     /// Whether it fires while its last task is open.
     #[schema(value_type = String)]
     overlap: Overlap,
+    /// When it got its rule: intervals are counted from here.
+    #[schema(value_type = String)]
+    anchor_at: Timestamp,
     /// Since when it is paused.
     #[schema(value_type = Option<String>)]
     paused_at: Option<Timestamp>,
@@ -169,9 +212,7 @@ impl Settled for ShownSchedule {
             self.cron,
             self.zone,
             self.every_ms,
-            self.kind,
-            self.queue,
-            self.payload,
+            self.task,
             self.missed,
             self.overlap,
             self.paused_at
@@ -181,10 +222,8 @@ impl Settled for ShownSchedule {
 
 impl From<ScheduleView> for ShownSchedule {
     fn from(view: ScheduleView) -> Self {
-        let (cron, zone, every_ms) = match view.schedule.rule {
-            Rule::Cron { expression, zone } => (Some(expression), Some(zone), None),
-            Rule::Every(interval) => (None, None, Some(interval.as_millis() as u64)),
-        };
+        let task = TaskRequest::from(&view.schedule.task);
+        let (cron, zone, every_ms) = shown_rule(view.schedule.rule);
         Self {
             name: view.schedule.name.into(),
             cron,
@@ -193,13 +232,33 @@ impl From<ScheduleView> for ShownSchedule {
             kind: view.schedule.task.kind.into(),
             queue: view.schedule.task.queue.into(),
             payload: view.schedule.task.payload,
+            task,
             missed: view.schedule.missed,
             overlap: view.schedule.overlap,
+            anchor_at: view.anchor_at,
             paused_at: view.paused_at,
             next_fire_at: view.next_fire_at,
             last_fire_at: view.last_fire_at,
             last_task: view.last_task.map(|task| task.0),
             overdue_ms: view.overdue.map(|overdue| overdue.as_millis() as u64),
         }
+    }
+}
+
+impl TryFrom<ShownSchedule> for ScheduleView {
+    type Error = InvalidInput;
+
+    fn try_from(shown: ShownSchedule) -> Result<Self, InvalidInput> {
+        let (name, rule) = (ScheduleName::new(shown.name)?, rule(shown.cron, shown.zone, shown.every_ms)?);
+        let schedule = Schedule::new(name, rule, shown.task.into_task()?);
+        Ok(Self {
+            schedule: schedule.missed(shown.missed).overlap(shown.overlap),
+            anchor_at: shown.anchor_at,
+            paused_at: shown.paused_at,
+            next_fire_at: shown.next_fire_at,
+            last_fire_at: shown.last_fire_at,
+            last_task: shown.last_task.map(TaskId),
+            overdue: shown.overdue_ms.map(Duration::from_millis),
+        })
     }
 }

@@ -6,15 +6,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use laneway_core::{
     Code, Effect, InvalidInput, Json, KeyScope, Kind, Lane, LaneKey, Looked, NewTask, OnConflict, QueueName,
-    RetryPolicy, State, Tag, TaskView, Unique, UniqueKey, When,
+    RetryPolicy, State, Tag, TaskId, TaskView, Unique, UniqueKey, When,
 };
 use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::fields::Shown;
 use super::lane::Limit;
+use super::worker::session;
 
 /// A task that is to be enqueued, as JSON: the body of `POST /api/v1/tasks`, and a line of a bulk.
 ///
@@ -24,45 +25,58 @@ use super::lane::Limit;
 /// let line = r#"{"kind": "mail.send", "payload": {"to": "ann@example.org"}, "lane": "customer:7", "delay_ms": 600000}"#;
 /// let request: TaskRequest = serde_json::from_str(line).unwrap();
 /// let task = request.into_task().unwrap();
-/// assert_eq!(task.lane.unwrap().key.as_str(), "customer:7");
+/// assert_eq!(task.lane.as_ref().unwrap().key.as_str(), "customer:7");
+///
+/// let again = serde_json::to_string(&TaskRequest::from(&task)).unwrap();
+/// assert_eq!(serde_json::from_str::<TaskRequest>(&again).unwrap().into_task().unwrap(), task);
 /// ```
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRequest {
     /// Selects the handler.
     pub kind: String,
     /// What the handler is given: any JSON. `{}` if there is none.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
     /// Where it waits. `default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Its lane: a key, or an object with `key` and `limit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub lane: Option<LaneRequest>,
     /// Lower runs first: −1000 to 1000. 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
     /// Starts it no earlier than this long from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// Starts it no earlier than then.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub due_at: Option<Timestamp>,
     /// How often it is tried: 1 to 1000. 25.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// How long it waits after a failed attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub retry: Option<RetryPolicy>,
     /// How long one attempt may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Labels for operators.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Trace context that the attempt gets (`traceparent`).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub trace: BTreeMap<String, String>,
     /// A key that only one task may hold at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<UniqueRequest>,
     /// Makes it safe to repeat the call: the same key stores no second task.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
 
@@ -80,7 +94,16 @@ pub struct LaneRequest {
     pub limit: Option<Limit>,
 }
 
-#[derive(Deserialize)]
+impl Serialize for LaneRequest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.limit {
+            None => serializer.serialize_str(&self.key),
+            Some(limit) => LaneObject { key: self.key.clone(), limit: Some(limit) }.serialize(serializer),
+        }
+    }
+}
+
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct LaneObject {
     key: String,
@@ -111,7 +134,7 @@ impl<'de> Deserialize<'de> for LaneRequest {
 }
 
 /// A key that only one task may hold at a time.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UniqueRequest {
     /// The key, unique among the tasks of one kind in one queue.
@@ -145,6 +168,54 @@ impl TaskRequest {
         task.trace = self.trace;
         task.unique = unique(self.unique, self.idempotency_key)?;
         Ok(task)
+    }
+}
+
+/// The task as it is sent: what has its default is left out.
+impl From<&NewTask> for TaskRequest {
+    fn from(task: &NewTask) -> Self {
+        let usual = NewTask::new(task.kind.clone(), Json::default());
+        let payload = RawValue::from_string(task.payload.as_str().to_owned());
+        let (delay_ms, due_at) = match task.when {
+            When::Now => (None, None),
+            When::After(delay) => (Some(delay.as_millis() as u64), None),
+            When::At(due) => (None, Some(due)),
+        };
+        let (unique, idempotency_key) = match task.unique.clone() {
+            None => (None, None),
+            Some(unique) if unique == Unique::idempotent(unique.key.clone()) => {
+                (None, Some(unique.key.into()))
+            }
+            Some(unique) => (Some(UniqueRequest::from(unique)), None),
+        };
+        Self {
+            kind: task.kind.to_string(),
+            payload: Some(payload.expect("a payload is JSON")),
+            queue: (task.queue != usual.queue).then(|| task.queue.to_string()),
+            lane: task.lane.clone().map(LaneRequest::from),
+            priority: (task.priority != usual.priority).then_some(task.priority),
+            delay_ms,
+            due_at,
+            max_attempts: (task.max_attempts != usual.max_attempts).then_some(task.max_attempts),
+            retry: (task.retry != usual.retry).then(|| task.retry.clone()),
+            timeout_ms: task.timeout.map(|timeout| timeout.as_millis() as u64),
+            tags: task.tags.iter().map(ToString::to_string).collect(),
+            trace: task.trace.clone(),
+            unique,
+            idempotency_key,
+        }
+    }
+}
+
+impl From<Lane> for LaneRequest {
+    fn from(lane: Lane) -> Self {
+        Self { key: lane.key.into(), limit: lane.limit.map(Limit::from) }
+    }
+}
+
+impl From<Unique> for UniqueRequest {
+    fn from(unique: Unique) -> Self {
+        Self { key: unique.key.into(), scope: Some(unique.scope), on_conflict: Some(unique.on_conflict) }
     }
 }
 
@@ -187,7 +258,7 @@ fn unique(
 }
 
 /// What an enqueue did.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Enqueued {
     /// The task: the new one, or the one that holds the key.
     pub id: i64,
@@ -202,8 +273,20 @@ impl From<laneway_core::Enqueued> for Enqueued {
     }
 }
 
+impl From<Enqueued> for laneway_core::Enqueued {
+    fn from(enqueued: Enqueued) -> Self {
+        Self { id: TaskId(enqueued.id), effect: enqueued.effect }
+    }
+}
+
+/// The answers to several tasks, in their order.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct EnqueuedMany {
+    pub tasks: Vec<Enqueued>,
+}
+
 /// A task wherever it is.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Task {
     /// Its number.
     id: i64,
@@ -297,8 +380,45 @@ impl From<TaskView> for Task {
     }
 }
 
+impl TryFrom<Task> for TaskView {
+    type Error = InvalidInput;
+
+    fn try_from(task: Task) -> Result<Self, InvalidInput> {
+        // A payload that is missing and one that is `null` look alike. Only of what has completed it may be missing.
+        let payload = match task.payload {
+            None if task.state != State::Completed => Some(Json::trusted("null")),
+            payload => payload,
+        };
+        Ok(Self {
+            id: TaskId(task.id),
+            kind: Kind::new(task.kind)?,
+            queue: QueueName::new(task.queue)?,
+            lane: task.lane.map(LaneKey::new).transpose()?,
+            priority: task.priority,
+            state: task.state,
+            attempt: task.attempt,
+            max_attempts: task.max_attempts,
+            crashes: task.crashes,
+            parent: task.parent.map(TaskId),
+            depth: task.depth,
+            enqueued_at: task.enqueued_at,
+            due_at: task.due_at,
+            started_at: task.started_at,
+            ended_at: task.ended_at,
+            worker: task.worker.as_deref().map(session).transpose()?,
+            payload,
+            result: task.result,
+            error: task.error,
+            cancel_requested: task.cancel_requested,
+            progress: task.progress,
+            family: task.family,
+            options: task.options,
+        })
+    }
+}
+
 /// One page of tasks.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct TaskPage {
     /// The tasks, whole or as `fields` asks for.
     #[schema(value_type = Vec<Task>)]

@@ -1,12 +1,18 @@
 //! Workers.
 
 use jiff::Timestamp;
-use laneway_core::WorkerView;
-use serde::Serialize;
+use laneway_core::{Capacity, Code, InvalidInput, Kind, Kinds, QueueName, SessionId, WorkerView};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// The living workers.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Workers {
+    pub workers: Vec<Worker>,
+}
+
 /// A living worker.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct Worker {
     /// Its session: a UUID, new for every start.
     pub session: String,
@@ -46,5 +52,36 @@ impl From<WorkerView> for Worker {
             started_at: view.started_at,
             seen_at: view.seen_at,
         }
+    }
+}
+
+/// A session as text.
+pub(crate) fn session(text: &str) -> Result<SessionId, InvalidInput> {
+    let refused = |_| {
+        let problem = format!("`{}` is not a session; sessions are UUIDs", text.escape_debug());
+        InvalidInput::new(Code::InvalidId, "session", problem)
+    };
+    text.parse().map(SessionId).map_err(refused)
+}
+
+impl TryFrom<Worker> for WorkerView {
+    type Error = InvalidInput;
+
+    fn try_from(worker: Worker) -> Result<Self, InvalidInput> {
+        let named = |kinds: Vec<String>| kinds.into_iter().map(Kind::new).collect::<Result<_, _>>();
+        Ok(Self {
+            session: session(&worker.session)?,
+            name: worker.name,
+            queues: worker.queues.into_iter().map(QueueName::new).collect::<Result<_, _>>()?,
+            kinds: worker.kinds.map(named).transpose()?.map_or(Kinds::All, Kinds::Only),
+            capacity: Capacity {
+                slots: worker.slots,
+                free: worker.free,
+                memory_percent: worker.memory_percent,
+                draining: worker.draining,
+            },
+            started_at: worker.started_at,
+            seen_at: worker.seen_at,
+        })
     }
 }

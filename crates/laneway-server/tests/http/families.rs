@@ -27,7 +27,7 @@ fn spawning(children: Vec<ATask>, follow_ups: Vec<ATask>) -> Spawned {
 }
 
 /// A task that waits for its children, and one that waits for it.
-async fn a_family(store: &TestStore, worker: &mut TestWorker, children: usize) -> TaskId {
+pub async fn a_family(store: &TestStore, worker: &mut TestWorker, children: usize) -> TaskId {
     let top = store.given_one(a_task().kind("top")).await;
     let claimed = worker.claim_one().await;
     let spawned = spawning(tasks_like(a_task().kind("child"), children), vec![a_task().kind("after")]);

@@ -10,6 +10,7 @@ mod families;
 mod metrics;
 mod monitoring;
 mod outage;
+mod remote;
 mod routes;
 mod settings;
 mod stream;
