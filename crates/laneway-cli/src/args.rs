@@ -25,8 +25,8 @@ pub struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done, 1 error, 2 usage, 3 nothing matched, 4 partially done, 5 store unreachable,
-6 store and program do not fit, 130 interrupted.
+Exit codes: 0 done, 1 error, 2 usage, 3 nothing matched, 4 partially done, 5 store or server
+unreachable, 6 store and program do not fit, 130 interrupted.
 
 Try `laneway demo` first.";
 
@@ -195,6 +195,25 @@ impl Command {
             Self::Token(command) => command.operates(),
             _ => false,
         }
+    }
+
+    /// What to do instead of naming a server, for commands that need the store itself.
+    pub fn needs_store(&self) -> Option<&'static str> {
+        match self {
+            Self::Dev(_) | Self::Demo(_) => Some("it has a store of its own, leave --server out"),
+            Self::Serve(_) => Some("name the store that is to be served with --store"),
+            Self::Worker(command) if command.runs() => {
+                Some("run the worker where it reaches the store, and name that with --store")
+            }
+            Self::Bench(command) if command.operates() => Some("name the store to be measured with --store"),
+            Self::Store(command) if !command.is_look() => Some("name the store with --store"),
+            _ => None,
+        }
+    }
+
+    /// True when it has a store of its own, whatever files and the environment say.
+    pub fn has_store(&self) -> bool {
+        matches!(self, Self::Dev(_) | Self::Demo(_))
     }
 
     /// True when it is a daemon, which logs by itself.

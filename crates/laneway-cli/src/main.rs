@@ -34,7 +34,7 @@ use crate::args::{Cli, Global};
 use crate::context::Context;
 use crate::output::{Out, text};
 use crate::problem::{Exit, Outcome, Problem};
-use crate::settings::{Settings, Sources};
+use crate::settings::{Origin, Settings, Sources};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -48,6 +48,7 @@ async fn run(cli: Arc<Cli>) -> Outcome {
         console::set_colors_enabled_stderr(false);
     }
     let context = context(&cli)?;
+    refuse_server(&cli, &context.settings)?;
     if cli.global.verbose > 0 && !cli.command.is_daemon() {
         logging::start(&context.settings);
     }
@@ -59,6 +60,18 @@ async fn run(cli: Arc<Cli>) -> Outcome {
         outcome = once_or_again(&cli, &context) => outcome,
         _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
     }
+}
+
+/// What needs the store itself is not done through a server, also not one that a file or the environment names: the store
+/// would be another one than whoever has set that expects.
+fn refuse_server(cli: &Cli, settings: &Settings) -> Result<(), Problem> {
+    let Some(instead) = cli.command.needs_store() else { return Ok(()) };
+    let is_flag = matches!(settings.value("server.url").origin, Origin::Flag(_));
+    if !is_flag && (cli.command.has_store() || settings.server()?.is_none()) {
+        return Ok(());
+    }
+    let from = &settings.value("server.url").origin;
+    Err(Problem::usage(format!("this cannot be done through a server (from {from}); {instead}")))
 }
 
 /// In a context that is marked as production every change is asked about, also one with a single id.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use laneway::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, StoreHandle};
 use laneway_core::{Store, StoreError};
+use laneway_server::{RemoteOptions, RemoteStore};
 use tracing::debug;
 
 use crate::problem::{Exit, Problem};
@@ -134,11 +135,14 @@ pub fn without_password(url: &str) -> String {
     }
 }
 
-/// Opens the store that the settings name.
+/// Opens the store that the settings name, or the one behind the server that they name.
 ///
 /// # Errors
-/// When it cannot be reached, or does not fit this program.
+/// When it cannot be reached, or does not fit this program. A server is not called before it is needed.
 pub async fn open(settings: &Settings, purpose: Purpose) -> Result<Opened, Problem> {
+    if let Some(url) = settings.server()? {
+        return remote(url, settings.text("server.token")?);
+    }
     let address = Address::read(settings)?;
     let shown = address.shown();
     debug!(store = shown, ?purpose, "opening the store");
@@ -153,6 +157,18 @@ pub async fn open(settings: &Settings, purpose: Purpose) -> Result<Opened, Probl
             shown,
         }),
     }
+}
+
+fn remote(url: &str, token: Option<String>) -> Result<Opened, Problem> {
+    let options = RemoteOptions::new(url);
+    let store = RemoteStore::new(match token {
+        Some(token) => options.token(token),
+        None => options,
+    })?;
+    let shown = format!("{} (Laneway server)", store.url());
+    debug!(server = shown, "talking to a server");
+    let store: Arc<dyn Store> = Arc::new(store);
+    Ok(Opened { handle: Arc::clone(&store).into(), store, shown })
 }
 
 /// Opens an SQLite store.

@@ -18,7 +18,7 @@ pub enum Exit {
     NothingMatched = 3,
     /// Some of it was done, some was not.
     Partial = 4,
-    /// The store cannot be reached.
+    /// The store, or the server in front of it, cannot be reached.
     Unreachable = 5,
     /// The store's tables and this program do not fit.
     Schema = 6,
@@ -104,9 +104,24 @@ impl From<StoreError> for Problem {
             | StoreError::NotMigrated { .. }
             | StoreError::Unsupported { .. }
             | StoreError::ForeignFile { .. } => Exit::Schema,
+            StoreError::ServerUnavailable { .. } => Exit::Unreachable,
+            StoreError::Server { code, .. } => answered(code),
             _ => Exit::Error,
         };
         Self { exit, message: error.to_string(), code: Some(error.code()), causes: sources(&error) }
+    }
+}
+
+/// How a command ends that a server has refused with this code: as if the store had.
+fn answered(code: &str) -> Exit {
+    match code {
+        "unavailable" | "connection_refused" | "timeout" => Exit::Unreachable,
+        "not_migrated" | "program_too_old" => Exit::Schema,
+        "body_too_large" | "invalid_request" | "invalid_type" | "missing_field" | "unknown_field" => {
+            Exit::Usage
+        }
+        "not_found" => Exit::NothingMatched,
+        _ => Exit::Error,
     }
 }
 
@@ -114,5 +129,27 @@ impl From<std::io::Error> for Problem {
     fn from(error: std::io::Error) -> Self {
         let code = (error.kind() == std::io::ErrorKind::BrokenPipe).then_some(BROKEN_PIPE);
         Self { code, ..Self::new(Exit::Error, format!("cannot write the output: {error}")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_refuses_ends_as_what_the_store_refuses() {
+        for (code, exit) in [
+            ("unavailable", Exit::Unreachable),
+            ("timeout", Exit::Unreachable),
+            ("not_migrated", Exit::Schema),
+            ("program_too_old", Exit::Schema),
+            ("invalid_request", Exit::Usage),
+            ("not_found", Exit::NothingMatched),
+            ("forbidden", Exit::Error),
+            ("internal", Exit::Error),
+        ] {
+            let error = StoreError::Server { code, message: String::new() };
+            assert_eq!(Problem::from(error).exit, exit, "{code}");
+        }
     }
 }

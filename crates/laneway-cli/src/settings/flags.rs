@@ -58,7 +58,7 @@ fn flag<G: Grouped>(setting: &'static Setting) -> Arg {
         .help_heading(G::HEADING)
         .global(is_common)
         // Few need these; `--help` shows them, `-h` does not.
-        .hide_short_help(is_common && setting.key != "store.url");
+        .hide_short_help(is_common && !matches!(setting.key, "store.url" | "server.url"));
     if setting.key == "store.url" { flag.visible_alias("database-url") } else { flag }
 }
 

@@ -43,13 +43,20 @@ pub struct Value {
     /// As it was written; none when it is not set.
     pub text: Option<String>,
     pub origin: Origin,
+    /// How high the layer is that it came from; 0 is the default.
+    rank: usize,
 }
 
 impl Value {
     /// The value without its password; a reference to a secret stays one. None when it is not set.
     pub fn shown(&self) -> Option<String> {
         let text = self.text.clone()?;
-        Some(if self.setting.form == Form::Secret { without_password(&text) } else { text })
+        let is_elsewhere = text.starts_with("file:") || text.starts_with("env:");
+        Some(match self.setting.form {
+            Form::Secret => without_password(&text),
+            Form::Token if !is_elsewhere => "***".to_owned(),
+            _ => text,
+        })
     }
 }
 
@@ -118,7 +125,7 @@ impl Settings {
         let value = self.value(key);
         let Some(text) = value.text.as_deref() else { return Ok(None) };
         match value.setting.form {
-            Form::Secret => self.secret(value, text).map(Some),
+            Form::Secret | Form::Token => self.secret(value, text).map(Some),
             _ => Ok(Some(text.to_owned())),
         }
     }
@@ -138,6 +145,23 @@ impl Settings {
         found
             .map(|(_, secret)| secret.clone())
             .ok_or_else(|| refuse(format!("names the variable {name}, which is not set")))
+    }
+
+    /// The server that is talked to in place of a store: when the highest layer that names one of them names a server.
+    ///
+    /// # Errors
+    /// When one layer names both.
+    pub fn server(&self) -> Result<Option<&str>, Problem> {
+        let (server, store) = (self.value("server.url"), self.value("store.url"));
+        let Some(url) = server.text.as_deref().filter(|_| server.rank >= store.rank) else { return Ok(None) };
+        if server.rank > store.rank {
+            return Ok(Some(url));
+        }
+        let (of_store, of_server) = (&store.origin, &server.origin);
+        let problem = format!(
+            "a store (from {of_store}) and a server (from {of_server}) are both given; give one of them"
+        );
+        Err(Problem::usage(problem))
     }
 
     /// A setting that is a whole number.
@@ -294,29 +318,40 @@ fn layered(
     files: &Files,
     context: Option<&str>,
 ) -> Option<Value> {
-    let value = |text: String, origin| Some(Value { setting, text: Some(text), origin });
+    let value = |text: String, origin, rank| Some(Value { setting, text: Some(text), origin, rank });
     if let Some((_, text)) = sources.flags.iter().find(|(given, _)| given.key == setting.key) {
-        return value(text.clone(), Origin::Flag(setting.flag));
+        return value(text.clone(), Origin::Flag(setting.flag), RANK_FLAG);
     }
-    let in_files = |context: Option<&str>| {
-        files.iter().find_map(|(path, entries)| {
+    let in_files = |context: Option<&str>, rank: usize| {
+        files.iter().enumerate().find_map(|(place, (path, entries))| {
             let is_meant = |entry: &&Entry| {
                 entry.setting.is_some_and(|of| of.key == setting.key) && entry.context.as_deref() == context
             };
             let entry = entries.iter().find(is_meant)?;
-            value(entry.text.clone(), Origin::File { path: path.clone(), line: entry.line })
+            value(entry.text.clone(), Origin::File { path: path.clone(), line: entry.line }, rank - place)
         })
     };
-    if let Some(found) = context.and_then(|context| in_files(Some(context))) {
+    if let Some(found) = context.and_then(|context| in_files(Some(context), RANK_CONTEXT)) {
         return Some(found);
     }
-    for name in [Some(setting.variable()), setting.plain.map(str::to_owned)].into_iter().flatten() {
+    let full = (Some(setting.variable()), RANK_VARIABLE);
+    let plain = (setting.plain.map(str::to_owned), RANK_PLAIN);
+    for (name, rank) in [full, plain] {
+        let Some(name) = name else { continue };
         if let Some(text) = lookup(sources.variables, &name) {
-            return value(text, Origin::Variable(name));
+            return value(text, Origin::Variable(name), rank);
         }
     }
-    in_files(None)
+    in_files(None, RANK_FILE)
 }
+
+// How high layers are. A file that is less important than another one is as much lower as it comes later.
+const RANK_FLAG: usize = 500;
+const RANK_CONTEXT: usize = 400;
+const RANK_VARIABLE: usize = 300;
+const RANK_PLAIN: usize = 200;
+const RANK_FILE: usize = 100;
+const RANK_PROFILE: usize = 1;
 
 fn preset(setting: &'static Setting, profile: Option<&Value>) -> Option<Value> {
     let name = profile?.text.as_deref()?;
@@ -326,11 +361,12 @@ fn preset(setting: &'static Setting, profile: Option<&Value>) -> Option<Value> {
         "worker.concurrency" => concurrency,
         _ => return None,
     };
-    Some(Value { setting, text: Some(number.to_string()), origin: Origin::Profile(name.to_owned()) })
+    let (text, origin) = (Some(number.to_string()), Origin::Profile(name.to_owned()));
+    Some(Value { setting, text, origin, rank: RANK_PROFILE })
 }
 
 fn default(setting: &'static Setting) -> Value {
-    Value { setting, text: setting.default.map(str::to_owned), origin: Origin::Default }
+    Value { setting, text: setting.default.map(str::to_owned), origin: Origin::Default, rank: 0 }
 }
 
 fn check(value: &Value) -> Result<(), Problem> {
@@ -340,8 +376,10 @@ fn check(value: &Value) -> Result<(), Problem> {
         return Ok(());
     }
     let (key, allowed) = (setting.key, setting.form.allowed());
-    let shown =
-        if setting.form == Form::Secret { "empty".into() } else { format!("`{}`", text.escape_debug()) };
+    let shown = match setting.form {
+        Form::Secret | Form::Token => "empty".into(),
+        _ => format!("`{}`", without_password(text).escape_debug()),
+    };
     Err(Problem::usage(format!("{key} is {shown} (from {origin}); allowed is {allowed}")))
 }
 
@@ -442,6 +480,41 @@ mod tests {
             ),
         ] {
             assert_eq!(read(&[], variables, file).unwrap_err(), says);
+        }
+    }
+
+    #[test]
+    fn a_server_stands_in_for_a_store_when_a_higher_layer_names_it() {
+        let chosen = |flags: &[_], variables: &[_], file: &str| {
+            let settings = read(flags, variables, file).unwrap();
+            settings.server().map(|url| url.map(str::to_owned)).map_err(|problem| problem.message)
+        };
+        let (store, server) = (("store.url", "sqlite:a.db"), ("server.url", "http://flag"));
+        let (plain, variable) = (("DATABASE_URL", "postgres://db"), ("LANEWAY_SERVER_URL", "http://env"));
+        let file = "server.url = \"http://file\"";
+
+        assert_eq!(chosen(&[], &[], ""), Ok(None));
+        assert_eq!(chosen(&[], &[], file), Ok(Some("http://file".into())));
+        assert_eq!(chosen(&[], &[plain], file), Ok(None));
+        assert_eq!(chosen(&[], &[plain, variable], ""), Ok(Some("http://env".into())));
+        assert_eq!(chosen(&[store], &[variable], file), Ok(None));
+        assert_eq!(chosen(&[server], &[plain], ""), Ok(Some("http://flag".into())));
+        assert_eq!(
+            chosen(&[store, server], &[], ""),
+            Err("a store (from flag --store) and a server (from flag --server) are both given; give one of them"
+                .into())
+        );
+    }
+
+    #[test]
+    fn a_token_is_not_shown_but_where_it_is_kept() {
+        for (text, shown) in [
+            ("lw_1_secret", "***"),
+            ("file:/run/secrets/token", "file:/run/secrets/token"),
+            ("env:T", "env:T"),
+        ] {
+            let settings = read(&[("server.token", text)], &[("T", "lw_1_secret")], "").unwrap();
+            assert_eq!(settings.value("server.token").shown().as_deref(), Some(shown));
         }
     }
 

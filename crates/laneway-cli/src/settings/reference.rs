@@ -25,10 +25,13 @@ Every setting has a key, a flag and a variable. The first of these layers that s
 one, `laneway config init` writes a file to begin with. Unknown keys and values that are not allowed are refused; the
 message names the place. An empty variable is one that is not set.
 
-A setting with a password in it (`store.url`, `store.direct_url`) may be `file:PATH` or `env:NAME` instead: the secret is
+A setting with a password in it (`store.url`, `store.direct_url`), and `server.token`, may be `file:PATH` or `env:NAME` instead: the secret is
 read from there, and never shown.
 
-`dev` and `demo` use a store of their own unless one is named with `--store`. A default of `sqlite:.laneway/laneway.db` means the
+Commands talk to a store, or to a server in front of one: whichever of `store.url` and `server.url` a higher layer names. Both in one layer are a mistake,
+but for `DATABASE_URL`, which `LANEWAY_SERVER_URL` is above. See [a CLI far from the database](operations.md#a-cli-far-from-the-database).
+
+`dev` and `demo` use a store of their own unless one is named with `--store`, whatever server files and the environment name. A default of `sqlite:.laneway/laneway.db` means the
 `.laneway` directory of the working directory, or of the nearest one above it that has one.
 
 A worker serves the queue `default` unless it is told which: a task waits in a queue of its own for a worker that is meant for it. `worker.min_free_ratio`
@@ -41,7 +44,7 @@ retention, serial queues) is no setting of a process but kept in the store, with
 
 ## Contexts
 
-A file may name stores, so that nobody has to write addresses or mistake one for another:
+A file may name stores and servers, so that nobody has to write addresses or mistake one for another:
 
 ```toml
 [context.prod]
@@ -50,6 +53,10 @@ store.url = \"file:/run/secrets/laneway\"
 
 [context.staging]
 store.url = \"postgres://staging/app\"
+
+[context.eu]
+server.url = \"https://tasks.example.org\"
+server.token = \"file:/run/secrets/laneway-token\"
 ```
 
 `laneway --context prod tasks ls` uses the first. Every setting may stand in a context. In one with `production = true` every change that operators make is asked

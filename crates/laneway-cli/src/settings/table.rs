@@ -264,6 +264,20 @@ pub static SETTINGS: &[Setting] = &[
         "the worker's name; host and process if not set",
     ),
     Setting::new(
+        "server.url",
+        Common,
+        "server",
+        Form::Url,
+        "a Laneway server to talk to in place of a store: http://HOST:PORT or https://HOST, with its base path",
+    ),
+    Setting::new(
+        "server.token",
+        Common,
+        "server-token",
+        Form::Token,
+        "the token for server.url; better as file:PATH or in the environment than as a flag, which others see",
+    ),
+    Setting::new(
         "server.listen",
         Serving,
         "listen",

@@ -11,6 +11,8 @@ pub enum Form {
     Text,
     /// Text that may hold a password: never shown in full, and `file:PATH` or `env:NAME` say where it is.
     Secret,
+    /// A secret as a whole: never shown, and `file:PATH` or `env:NAME` say where it is.
+    Token,
     /// A whole number in this range.
     Whole(u64, u64),
     /// A number from 0 to 1.
@@ -37,6 +39,7 @@ impl Form {
         match self {
             Self::Text => "a name of 1 to 200 bytes".into(),
             Self::Secret => "an address, or file:PATH or env:NAME where it is written".into(),
+            Self::Token => "a token, or file:PATH or env:NAME where it is written".into(),
             Self::Whole(least, most) => format!("{least} to {most}"),
             Self::Ratio => "0 to 1".into(),
             Self::Choice(choices) => format!("one of: {}", choices.join(", ")),
@@ -54,6 +57,7 @@ impl Form {
         match self {
             Self::Text => "NAME",
             Self::Secret => "URL",
+            Self::Token => "TOKEN",
             Self::Whole(..) => "N",
             Self::Ratio => "RATIO",
             Self::Choice(_) => "CHOICE",
@@ -70,7 +74,7 @@ impl Form {
     pub fn accepts(self, text: &str) -> bool {
         match self {
             Self::Text => validate::name("", text).is_ok(),
-            Self::Secret => !text.is_empty(),
+            Self::Secret | Self::Token => !text.is_empty(),
             Self::Whole(least, most) => text.parse().is_ok_and(|n: u64| (least..=most).contains(&n)),
             Self::Ratio => text.parse().is_ok_and(|n: f64| (0.0..=1.0).contains(&n)),
             Self::Choice(choices) => choices.contains(&text),

@@ -12,6 +12,7 @@ mod help;
 mod live;
 mod newcomer;
 mod operate;
+mod remote;
 mod restart;
 mod support;
 mod tasks;

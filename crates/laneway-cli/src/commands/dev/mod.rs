@@ -56,7 +56,7 @@ fn own_store(settings: &Settings) -> Settings {
     if matches!(settings.value("store.url").origin, Origin::Flag(_)) {
         return settings.clone();
     }
-    settings.with_default("store.url")
+    settings.with_default("store.url").with_default("server.url")
 }
 
 /// Removes the SQLite files of the store.
