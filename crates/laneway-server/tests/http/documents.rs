@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use laneway::core::Store;
-use laneway_server::{BindError, Server};
+use laneway::core::{Store, StoreError};
+use laneway::{Client, StoreHandle};
+use laneway_server::{BindError, RemoteOptions, RemoteStore, Server};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -120,9 +121,19 @@ async fn the_rust_of_the_page_about_http_works() {
         assert!(matches!(error, BindError::Address { .. }), "{error}");
     }
 
-    let block = PAGE.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    fn remote(token: &str) -> Result<Client, StoreError> {
+        let store = RemoteStore::new(RemoteOptions::new("https://tasks.example.org").token(token))?;
+        let client = Client::new(StoreHandle::from(Arc::new(store) as Arc<dyn Store>));
+        Ok(client)
+    }
+    remote("lw_17_secret").unwrap();
+
+    let blocks: Vec<_> =
+        PAGE.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     let bare = |text: &str| text.split_whitespace().collect::<String>();
-    assert!(bare(include_str!("documents.rs")).contains(&bare(block)), "{block}");
+    let own = bare(include_str!("documents.rs"));
+    blocks.iter().for_each(|block| assert!(own.contains(&bare(block)), "{block}"));
+    assert_eq!(blocks.len(), 2);
 }
 
 #[tokio::test]

@@ -255,8 +255,12 @@ fn in_turns<T: Copy>(cases: &[T], tries: usize) -> impl Iterator<Item = T> {
 const FAMILIES: [(&str, usize); 2] = [("fan_100k_per_s", 100_000), ("families_10k_per_s", 10)];
 
 /// Spawns families of `children` each, `n` children in all, and works them off: fan-out, all children, fan-in. Returns the
-/// time from the settle that spawns to the end of the last parent.
-async fn families(store: &Arc<dyn Store>, n: usize, children: usize) -> Result<Duration, Failure> {
+/// time from the settle that spawns to the end of the last parent, and that of the fan-out alone.
+async fn families(
+    store: &Arc<dyn Store>,
+    n: usize,
+    children: usize,
+) -> Result<(Duration, Duration), Failure> {
     let (session, parents) = (SessionId::random(), n / children);
     let queues = vec![QueueName::default()];
     let (name, capacity) = ("bench".into(), Capacity::default());
@@ -281,12 +285,13 @@ async fn families(store: &Arc<dyn Store>, n: usize, children: usize) -> Result<D
             break;
         }
     }
+    let spawned = begun.elapsed();
     store.deregister(session).await?;
     drain(store, n, 500).await?;
     while !store.list(Listing::of(Place::Waiting).limit(1)).await?.tasks.is_empty() {
         store.sweep().await?;
     }
-    Ok(begun.elapsed())
+    Ok((begun.elapsed(), spawned))
 }
 
 /// The large family as a share of tasks without lanes that are drained in turns with it: alone, and enqueued before.
@@ -484,10 +489,11 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
         }
         let (database, store) = fresh(&cluster).await?;
         let before = Usage::read(&database).await?;
-        let took = families(&store, n, children.min(n)).await?;
+        let (took, spawned) = families(&store, n, children.min(n)).await?;
         let after = Usage::read(&database).await?;
         report.rate(key, n, took);
         if key == "fan_100k_per_s" {
+            report.rate("fan_100k_spawned_per_s", n, spawned);
             report.number("wal_bytes_per_child", ((after.wal - before.wal) / n as f64).round());
             compare_with_free(report, &fresh(&cluster).await?.1).await?;
         }
@@ -620,7 +626,7 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
     for (key, children) in in_turns(&FAMILIES, report.options.tries) {
         if report.wants(key) {
             let store = open(&next(key)).await?;
-            let took = families(&store, n, children.min(n)).await?;
+            let (took, _) = families(&store, n, children.min(n)).await?;
             report.rate(key, n, took);
             if key == "fan_100k_per_s" {
                 compare_with_free(report, &open(&next("beside")).await?).await?;
