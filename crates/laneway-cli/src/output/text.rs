@@ -33,6 +33,15 @@ fn is_unsafe(c: char) -> bool {
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}' | '\u{FEFF}')
 }
 
+/// A name as a word of a command that can be copied into a shell.
+pub fn word(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:/@%+=".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', r"'\''"))
+}
+
 /// The first line of a text, cut.
 pub fn first_line(text: &str, most: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
@@ -143,6 +152,14 @@ mod tests {
         assert_eq!(clean("x\u{202e}y"), "x\\u{202e}y");
         assert_eq!(clean("päckchen ✓"), "päckchen ✓");
         assert_eq!(json_clean("{\"a\":\"\u{9b}\u{202e}\"}\n"), "{\"a\":\"\\u009b\\u202e\"}\n");
+    }
+
+    #[test]
+    fn words_can_be_copied_into_a_shell() {
+        assert_eq!(word("customer:7"), "customer:7");
+        assert_eq!(word("night shift"), "'night shift'");
+        assert_eq!(word("$(rm)'s"), r"'$(rm)'\''s'");
+        assert_eq!(word(""), "''");
     }
 
     #[test]

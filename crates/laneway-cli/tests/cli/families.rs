@@ -132,15 +132,19 @@ fn because(session: &Session, task: TaskId) -> String {
 async fn every_reason_is_told(session: &Session) {
     let tells = |task, expected: &str| assert_matches(expected, &because(session, task));
     let later = enqueue(session, "mail --delay 1h");
-    let start = "start one with `laneway worker exec KIND -- PROGRAM`, or from Rust";
-    tells(later, &format!("it is due … (in …)\nno worker serves its queue; {start}"));
+    let start = "start one with `laneway worker exec mail -- PROGRAM`, or from Rust";
+    tells(later, &format!("it is due … (in …)\nno worker serves the queue default; {start}"));
+    let elsewhere = enqueue(session, "mail --queue 'night shift'");
+    let start_there =
+        "start one with `laneway worker exec mail --queues 'night shift' -- PROGRAM`, or from Rust";
+    tells(elsewhere, &format!("no worker serves the queue 'night shift'; {start_there}"));
 
     let store = session.store().await;
     let other = TestWorker::unregistered(store.clone());
     let kinds = Kinds::Only(vec![Kind::new("sms").unwrap()]);
     store.register(Registration { kinds, ..other.registration() }).await.unwrap();
     let first = enqueue(session, "mail");
-    tells(first, &format!("no worker of its queue handles its kind (test serve it); {start}"));
+    tells(first, &format!("no worker of the queue default handles mail (there is test); {start}"));
     let mut worker = TestWorker::register(store.clone()).await;
     let second = enqueue(session, "mail");
     tells(first, "nothing: the next claim takes it");
@@ -185,7 +189,7 @@ async fn every_reason_is_told(session: &Session) {
     let (_, halted) = (enqueue(session, "mail --lane c"), enqueue(session, "mail --lane c"));
     let claimed = worker.claim_one().await;
     worker.settle(&claimed, failed()).await;
-    tells(halted, "a failure has halted its lane; go on with `laneway lanes resume QUEUE KEY`");
+    tells(halted, "a failure has halted its lane; go on with `laneway lanes resume default c`");
     let (_, resting) = (enqueue(session, "mail --lane d"), enqueue(session, "mail --lane d"));
     let claimed = worker.claim(1).await;
     worker.complete(&claimed).await;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use laneway_core::{Holder, Paused, Reason, Serving, State, TaskId};
+use laneway_core::{Holder, Paused, QueueName, Reason, Serving, State, TaskId, TaskView};
 
 use super::ls::short;
 use super::show::not_found;
@@ -22,8 +22,9 @@ impl WhyNot {
         let id: TaskId = self.id.parse()?;
         let opened = context.store().await?;
         let why = opened.store.why(id).await?.ok_or_else(|| not_found(id))?;
+        let task = opened.store.get(id).await?.ok_or_else(|| not_found(id))?;
         let now = Timestamp::now();
-        let reasons: Vec<_> = why.reasons.iter().map(|reason| sentence(reason, now)).collect();
+        let reasons: Vec<_> = why.reasons.iter().map(|reason| sentence(reason, &task, now)).collect();
         let fields =
             [("task", id.to_string()), ("state", why.state.to_string()), ("because", reasons.join("\n"))];
         context.out.one("why", &why, &id.to_string(), &fields)?;
@@ -31,7 +32,7 @@ impl WhyNot {
     }
 }
 
-fn sentence(reason: &Reason, now: Timestamp) -> String {
+fn sentence(reason: &Reason, task: &TaskView, now: Timestamp) -> String {
     match reason {
         Reason::Due { at } => format!("it is due {}", text::moment(*at, now)),
         Reason::BackOff { until, attempt, error } => {
@@ -45,7 +46,9 @@ fn sentence(reason: &Reason, now: Timestamp) -> String {
         Reason::KindPaused(pause) => format!("its kind is paused {}", paused(pause, now)),
         Reason::LanePaused(pause) => format!("its lane is paused {}", paused(pause, now)),
         Reason::LaneHalted => {
-            "a failure has halted its lane; go on with `laneway lanes resume QUEUE KEY`".into()
+            let key = task.lane.as_ref().map_or("KEY", |key| key.as_str());
+            let (queue, key) = (text::word(task.queue.as_str()), text::word(key));
+            format!("a failure has halted its lane; go on with `laneway lanes resume {queue} {key}`")
         }
         Reason::LaneRests { until } => {
             format!("its lane rests; the next start is {}", text::until(*until, now))
@@ -64,7 +67,7 @@ fn sentence(reason: &Reason, now: Timestamp) -> String {
             format!("{open} of its children {are} open{failed}: {}", first.join(", "))
         }
         Reason::After { task } => format!("it runs after task {task}, which has not ended"),
-        Reason::NoWorker { serving } => no_worker(serving),
+        Reason::NoWorker { serving } => no_worker(task, serving),
         Reason::NoFreeSlot => "no worker that could run it has a free slot".into(),
         Reason::Claimable => "nothing: the next claim takes it".into(),
         Reason::Running { name, since, stopping, .. } => {
@@ -97,11 +100,14 @@ fn holder(holder: &Holder) -> String {
     }
 }
 
-fn no_worker(serving: &[Serving]) -> String {
-    let start = "start one with `laneway worker exec KIND -- PROGRAM`, or from Rust";
+fn no_worker(task: &TaskView, serving: &[Serving]) -> String {
+    let (queue, kind) = (text::word(task.queue.as_str()), text::word(task.kind.as_str()));
+    let queues =
+        if task.queue == QueueName::default() { String::new() } else { format!(" --queues {queue}") };
+    let start = format!("start one with `laneway worker exec {kind}{queues} -- PROGRAM`, or from Rust");
     if serving.is_empty() {
-        return format!("no worker serves its queue; {start}");
+        return format!("no worker serves the queue {queue}; {start}");
     }
     let names: Vec<_> = serving.iter().map(|worker| worker.name.as_str()).collect();
-    format!("no worker of its queue handles its kind ({} serve it); {start}", names.join(", "))
+    format!("no worker of the queue {queue} handles {kind} (there is {}); {start}", names.join(", "))
 }
