@@ -241,10 +241,15 @@ begin
         where t.lane <> 0;
     end if;
     if v_has.parents then
+        -- Not by plain_tasks, which takes all columns apart: large families end here.
         insert into tally (parent_id, delta, completed)
         select t.parent_id, -count(*), count(*)
-        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t
+        from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
+        cross join lateral (select l.task_ids, l.parent_ids from lease l where l.id = p.lease offset 0) l
+        cross join lateral (select p_ids[p.first : p.last] as ids offset 0) s
+        cross join lateral unnest(l.task_ids, l.parent_ids) t(id, parent_id)
         where t.parent_id is not null
+          and (p.first is null or t.id = any (s.ids))
         group by t.parent_id;
     end if;
     if v_has.bodies then
