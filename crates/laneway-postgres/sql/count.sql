@@ -165,9 +165,17 @@ as $$
         union
         select w.queue from worker, unnest(worker.queues) w(queue)
         union
-        select c.queue from ended_count c where c.n > 0
+        select l.queue from (select l.queue from later l order by l.due_at, l.id limit 50000) l
+        union
+        select l.queue from lease l
         union
         select p.queue from parents p
+        union
+        select c.queue from ended_count c where c.n > 0
+        union
+        select e.queue from (select e.queue from ended e where e.tx >= (select f.tx from folded f) order by e.tx limit 20000) e
+        union
+        select e.queue from (select e.queue from ended_plain e where e.tx >= (select f.tx from folded f) order by e.tx limit 20000) e
     ) n
     left join queue q on q.name = n.queue
     left join parents p on p.queue = n.queue

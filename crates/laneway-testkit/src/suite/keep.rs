@@ -131,7 +131,27 @@ pub async fn a_queue_shows_since_when_its_oldest_task_is_ready(store: &TestStore
     let newer = named("c").unwrap().oldest_ready_at.unwrap();
     assert!(newer.duration_since(first).as_secs() >= 400);
     assert!(named("d").unwrap().paused_at.is_some());
-    assert!(named("b").is_none_or(|view| view.oldest_ready_at.is_none()));
+    assert_eq!(named("b").unwrap().oldest_ready_at, None);
+}
+
+pub async fn a_queue_is_listed_wherever_its_tasks_are(store: &TestStore) {
+    store.given([a_task().queue("pending"), a_task().queue("later").delay(secs(1_000))]).await;
+    store.given(["leased", "waiting", "ended", "failed"].map(|name| a_task().queue(name))).await;
+    let mut worker = store.worker().await;
+    let _leased = worker.claim_from("leased", 1).await;
+    let parent = worker.claim_from("waiting", 1).await.remove(0);
+    let spawned = Spawned { children: vec![a_task().queue("child").into()], ..Default::default() };
+    worker.settle_all(vec![parent.settle(Outcome::completed()).spawning(spawned)]).await;
+    let ended = worker.claim_from("ended", 1).await;
+    worker.complete(&ended).await;
+    let last = worker.claim_from("failed", 1).await.remove(0);
+    worker.settle(&last, failed()).await;
+
+    let queues = store.queues().await.unwrap();
+
+    for name in ["pending", "later", "leased", "waiting", "child", "ended", "failed"] {
+        assert!(queues.iter().any(|view| view.queue == queue(name)), "{name} is missing: {queues:?}");
+    }
 }
 
 pub async fn a_queue_shows_since_when_its_oldest_parent_waits(store: &TestStore) {

@@ -497,6 +497,7 @@ macro_rules! store_suite {
                 very_many_pending_tasks_are_counted_up_to_a_bound_that_is_told,
                 a_queue_shows_since_when_its_oldest_task_is_ready,
                 a_queue_shows_since_when_its_oldest_parent_waits,
+                a_queue_is_listed_wherever_its_tasks_are,
                 a_task_that_was_due_is_ready_since_then,
                 a_queue_that_keeps_no_successes_leaves_nothing_behind,
                 history_goes_after_seven_days_and_failures_after_thirty,
