@@ -190,9 +190,7 @@ impl StoreError {
                 | Self::Full { .. }
                 | Self::Busy { .. }
                 | Self::ReadOnly { .. }
-        ) || matches!(
-            self,
-            Self::Server { code: "unavailable" | "timeout" | "storage_full" | "read_only", .. }
+                | Self::Server { code: "unavailable" | "timeout" | "storage_full" | "read_only", .. }
         )
     }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use laneway_core::{
     Counts, Keep, KindCounts, LaneLimit, Pausable, QueueName, QueueSettings, QueueView, Serial, State, Store,
     parse_span,
@@ -108,11 +109,14 @@ impl Row {
     }
 }
 
+/// How long something is so; `-` when nothing is.
+fn age(since: Option<Timestamp>, now: Timestamp) -> String {
+    since.map_or("-".into(), |since| text::span(text::since(since, now)))
+}
+
 const COLUMNS: &[Column<Row>] = &[
     column("QUEUE", |row: &Row, _| row.queue.queue.to_string()),
-    column("OLDEST READY", |row, now| {
-        row.queue.oldest_ready_at.map_or("-".into(), |since| text::span(text::since(since, now)))
-    }),
+    column("OLDEST READY", |row, now| age(row.queue.oldest_ready_at, now)),
     right(column("PENDING", |row, _| row.count(State::Pending))),
     right(column("RUNNING", |row, _| row.count(State::Leased))),
     right(column("WAITING", |row, _| row.count(State::Waiting))),
@@ -167,21 +171,18 @@ async fn show(store: &dyn Store, name: &str, context: &Context) -> Outcome {
     let name = QueueName::new(name)?;
     let row = rows(store).await?.into_iter().find(|row| row.queue.queue == name);
     let row = row.ok_or_else(|| Problem::nothing(format!("there is no queue `{name}`")))?;
-    let now = jiff::Timestamp::now();
+    let now = Timestamp::now();
     let QueueView { keep_completed, keep_failed, keep_cancelled, .. } = row.queue;
     let kept = |keep, state| match keep {
         Keep::Default => format!("{} days (default)", Keep::default_days(state)),
         Keep::Days(days) => format!("{days} days"),
         Keep::Nothing => "not at all".into(),
     };
-    let age = |since: Option<jiff::Timestamp>| {
-        since.map_or("-".into(), |since| text::span(text::since(since, now)))
-    };
     let mut fields = vec![
         ("queue", name.to_string()),
         ("paused", row.queue.paused_at.map(|since| text::moment(since, now)).unwrap_or_default()),
-        ("oldest ready", age(row.queue.oldest_ready_at)),
-        ("oldest waiting", age(row.queue.oldest_waiting_at)),
+        ("oldest ready", age(row.queue.oldest_ready_at, now)),
+        ("oldest waiting", age(row.queue.oldest_waiting_at, now)),
         ("keeps completed", kept(keep_completed, State::Completed)),
         ("keeps failed", kept(keep_failed, State::Failed)),
         ("keeps cancelled", kept(keep_cancelled, State::Cancelled)),

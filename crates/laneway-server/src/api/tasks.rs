@@ -70,9 +70,14 @@ pub(crate) fn read_cursor(text: &str) -> Result<(Place, Option<Cursor>), Problem
 }
 
 pub(crate) fn cursor_text(place: Place, cursor: Option<Cursor>) -> String {
-    let place = serde_json::to_value(place).unwrap_or_default();
     let cursor = cursor.map(|cursor| cursor.to_string()).unwrap_or_default();
-    format!("{}:{cursor}", place.as_str().unwrap_or_default())
+    format!("{}:{cursor}", place_text(place))
+}
+
+/// A list by its name: `ended`.
+pub(crate) fn place_text(place: Place) -> String {
+    let place = serde_json::to_value(place).unwrap_or_default();
+    place.as_str().unwrap_or_default().to_owned()
 }
 
 /// List tasks.

@@ -25,7 +25,7 @@ use crate::api::Changed;
 use crate::api::act::{Done, TaskChange};
 use crate::api::audit::Audit;
 use crate::api::health::Health;
-use crate::api::tasks::{Failures, cursor_text, read_cursor};
+use crate::api::tasks::{Failures, cursor_text, place_text, read_cursor};
 use crate::api::tokens::{self, MadeToken, TokenList};
 use crate::wire;
 use crate::wire::bulk::{BulkRequest, Bulks, Results};
@@ -139,11 +139,6 @@ impl RemoteStore {
     async fn post<T: DeserializeOwned>(&self, actor: &Actor, path: String) -> Result<T, Refusal> {
         self.ask(Ask::new(Method::POST, path).by(actor)).await
     }
-
-    async fn bulk_as_it_is(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
-        let found = if_found(self.get_json::<wire::bulk::Bulk>(format!("/api/v1/bulk/{}", id.0)).await)?;
-        words(found.map(Bulk::try_from).transpose())
-    }
 }
 
 #[async_trait]
@@ -253,12 +248,11 @@ impl Store for RemoteStore {
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
-        let place = cursor_text(listing.place, None);
         let path = with_query(
             "/api/v1/tasks",
             &[
                 ("q", Some(listing.filter.to_string())),
-                ("place", Some(place.trim_end_matches(':').to_owned())),
+                ("place", Some(place_text(listing.place))),
                 ("cursor", listing.after.map(|after| cursor_text(listing.place, Some(after)))),
                 ("limit", Some(listing.limit.to_string())),
             ],
@@ -464,7 +458,8 @@ impl Store for RemoteStore {
     }
 
     async fn bulk(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
-        self.bulk_as_it_is(id).await
+        let found = if_found(self.get_json::<wire::bulk::Bulk>(format!("/api/v1/bulk/{}", id.0)).await)?;
+        words(found.map(Bulk::try_from).transpose())
     }
 
     async fn bulks(&self, page: BulkPage) -> Result<Vec<Bulk>, StoreError> {
@@ -482,10 +477,10 @@ impl Store for RemoteStore {
 
     /// The server takes the steps. This looks how far it is, and a moment later again if it has not come to the end.
     async fn bulk_step(&self, id: BulkId) -> Result<Option<Bulk>, StoreError> {
-        match self.bulk_as_it_is(id).await? {
+        match self.bulk(id).await? {
             Some(bulk) if bulk.state == BulkState::Running => {
                 tokio::time::sleep(BULK_LOOK_AFTER).await;
-                self.bulk_as_it_is(id).await
+                self.bulk(id).await
             }
             ended => Ok(ended),
         }
