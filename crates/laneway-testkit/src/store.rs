@@ -268,7 +268,7 @@ pub fn refusal<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> InvalidInpu
 }
 
 /// How long a test waits for what should happen at once: only a failing test waits so long, and a slow machine does not make one.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits for a condition, looking again every few milliseconds. Fails when [`PATIENCE`] is over.
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {

@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 use laneway_core::Watch;
 
 use super::run::{same, told};
-use crate::store::TestStore;
+use crate::store::{PATIENCE, TestStore};
 
 /// The longest time for which a watch may be silent.
 const KEEP: Duration = Duration::from_secs(600);
-
-/// Transactions of other tests hold it up for this long at most.
-const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Somebody who follows a store while a script runs.
 pub(super) struct Feed {
@@ -23,7 +20,7 @@ impl Feed {
     /// Begins to watch, and waits until everything before can be read by those who watched already.
     pub async fn begin(store: &TestStore) -> Result<Self, String> {
         let watch = told(store.watch(KEEP).await)?;
-        let deadline = Instant::now() + READY_WITHIN;
+        let deadline = Instant::now() + PATIENCE;
         while !told(store.fence_passed(watch.fence).await)? {
             if Instant::now() > deadline {
                 return Err("a watch does not become ready".into());

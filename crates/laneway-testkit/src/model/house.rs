@@ -5,7 +5,7 @@
 //! for lanes that nobody uses: they may be forgotten, or not.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use laneway_core::{Keep, OnFailure, QueueSettings, State, TaskId};
 
@@ -13,13 +13,11 @@ use super::UNIT;
 use super::run::{same, told};
 use super::script::{HouseOp, QUEUES};
 use super::state::{LaneName, Model, Place};
-use crate::store::{TestStore, queue};
+use crate::store::{PATIENCE, TestStore, queue};
 
 const DAY: u64 = 86_400;
 /// A run takes less than this, in seconds, and its clock goes on meanwhile.
 const RUN_TAKES: u64 = 900;
-/// Transactions of other tests hold removal up for this long at most.
-const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Carries out an operation on the store and on the model.
 pub(super) async fn carry_out(store: &TestStore, model: &mut Model, op: &HouseOp) -> Result<(), String> {
@@ -48,7 +46,7 @@ pub(super) async fn carry_out(store: &TestStore, model: &mut Model, op: &HouseOp
 }
 
 async fn maintain(store: &TestStore, model: &mut Model) -> Result<(), String> {
-    let deadline = Instant::now() + GONE_WITHIN;
+    let deadline = Instant::now() + PATIENCE;
     let over: BTreeSet<TaskId> =
         ended(model).filter(|(_, age, days)| *age > (days + 1) * DAY).map(first).collect();
     loop {

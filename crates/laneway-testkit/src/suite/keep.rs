@@ -361,10 +361,10 @@ pub async fn statistics_tell_what_a_queue_did_and_how_long_it_took(store: &TestS
     let series = whole_hour(store.view(task).await.enqueued_at);
     store.given_all(tasks_like(a_task().queue("a"), 4)).await;
     store.given_all(tasks_like(a_task().queue("b"), 300)).await;
-    store.advance_clock(secs(3)).await;
+    store.advance_clock(secs(300)).await;
     let mut worker = store.worker().await;
     let claimed = worker.claim_from("a", 4).await;
-    store.advance_clock(secs(100)).await;
+    store.advance_clock(secs(600)).await;
     worker.complete(&claimed[..2]).await;
     worker.settle_all(vec![claimed[2].settle(failed()), claimed[3].settle(retry_after(secs(0)))]).await;
 
@@ -376,9 +376,9 @@ pub async fn statistics_tell_what_a_queue_did_and_how_long_it_took(store: &TestS
     assert_eq!((one.enqueued, one.started, one.completed, one.failed), (5, 4, 2, 1));
     assert_eq!(all.enqueued, 305);
     assert_eq!((one.waits.total(), one.runs.total()), (3, 3));
-    // Three seconds of waiting and a hundred of running, and what the test itself took.
-    assert_eq!(one.waits.quantile(0.5), Some(Duration::from_millis(4_096)));
-    assert_eq!(one.runs.quantile(0.5), Some(Duration::from_millis(131_072)));
+    // Five minutes of waiting and ten of running, and what the test itself took.
+    assert_eq!(one.waits.quantile(0.5), Some(Duration::from_millis(524_288)));
+    assert_eq!(one.runs.quantile(0.5), Some(Duration::from_millis(1_048_576)));
     assert_eq!(minutes.len(), 60);
     assert_eq!(minutes.iter().map(|point| point.completed).sum::<u64>(), 2);
     assert_eq!(minutes.iter().map(|point| point.enqueued).sum::<u64>(), 305);
@@ -438,14 +438,14 @@ pub async fn a_store_tells_its_versions_and_what_its_tables_take(store: &TestSto
 pub async fn waiting_counts_from_when_a_task_was_due(store: &TestStore) {
     let task = store.given_one(a_task().delay(secs(1_000))).await;
     let series = whole_hour(store.view(task).await.enqueued_at);
-    store.advance_clock(secs(1_003)).await;
+    store.advance_clock(secs(1_300)).await;
     let mut worker = store.worker().await;
     let claimed = worker.claim(1).await;
     worker.complete(&claimed).await;
 
     let point = gathered(store, series, |point| point.completed == 1).await;
 
-    assert_eq!(point.waits.quantile(1.0), Some(Duration::from_millis(4_096)));
+    assert_eq!(point.waits.quantile(1.0), Some(Duration::from_millis(524_288)));
 }
 
 pub async fn a_large_settle_is_counted_whole(store: &TestStore) {

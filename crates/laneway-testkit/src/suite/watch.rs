@@ -4,7 +4,7 @@ use super::words::*;
 
 /// A watch whose fence has passed.
 async fn a_ready_watch(store: &TestStore) -> Watch {
-    let watch = store.watch(secs(60)).await.unwrap();
+    let watch = store.watch(secs(600)).await.unwrap();
     until("the watch is ready", async || store.fence_passed(watch.fence).await.unwrap()).await;
     watch
 }
@@ -174,9 +174,9 @@ pub async fn two_watchers_see_the_same(store: &TestStore) {
 
 pub async fn a_watcher_that_was_silent_for_too_long_has_a_gap(store: &TestStore) {
     let watch = a_ready_watch(store).await;
-    store.advance_clock(secs(59)).await;
+    store.advance_clock(secs(300)).await;
     assert!(!store.changes(watch.watcher, watch.position, 10).await.unwrap().gap);
-    store.advance_clock(secs(61)).await;
+    store.advance_clock(secs(601)).await;
 
     assert!(store.changes(watch.watcher, watch.position, 10).await.unwrap().gap);
     let anew = a_ready_watch(store).await;
@@ -191,8 +191,7 @@ pub async fn a_watcher_that_stopped_is_unknown(store: &TestStore) {
 }
 
 pub async fn changes_that_were_removed_are_a_gap(store: &TestStore) {
-    let watch = store.watch(secs(600)).await.unwrap();
-    until("the watch is ready", async || store.fence_passed(watch.fence).await.unwrap()).await;
+    let watch = a_ready_watch(store).await;
     store.given_one(a_task()).await;
     for _ in 0..3 {
         store.advance_clock(secs(400)).await;

@@ -13,7 +13,7 @@ use laneway_core::{
     TaskId, Verdict,
 };
 use laneway_testkit::checker::{Event, History, RecordingWorker, Rules};
-use laneway_testkit::store::{ATask, TestStore, a_task, ids_of, lane_key, limit_of, secs, until};
+use laneway_testkit::store::{ATask, PATIENCE, TestStore, a_task, ids_of, lane_key, limit_of, secs, until};
 use tokio::task::JoinSet;
 
 /// How much of everything: one machine's SQLite writes one after the other.
@@ -27,9 +27,6 @@ struct Scale {
 
 const POSTGRES: Scale = Scale { claimers: 16, enqueuers: 8, lanes: 500, rounds: 20 };
 const SQLITE: Scale = Scale { claimers: 4, enqueuers: 2, lanes: 100, rounds: 10 };
-
-/// A test may take long on a busy machine, but not for ever.
-const AT_MOST: Duration = Duration::from_secs(60);
 
 macro_rules! on_both {
     ($($name:ident,)*) => {
@@ -146,12 +143,12 @@ async fn start_claimers(store: &TestStore, board: &Arc<Board>, crew: &mut JoinSe
 
 /// Waits until all have done their part.
 async fn all_done(crew: JoinSet<()>, board: &Board, store: &TestStore) {
-    if tokio::time::timeout(AT_MOST, crew.join_all()).await.is_err() {
+    if tokio::time::timeout(PATIENCE, crew.join_all()).await.is_err() {
         let ended = board.ended.load(Ordering::SeqCst);
         let expected = board.expected.load(Ordering::SeqCst);
         let counts = store.counts().await;
         let violations = store.verify().await;
-        panic!("only {ended} of {expected} ended after {AT_MOST:?}: {counts:?}, {violations:?}");
+        panic!("only {ended} of {expected} ended after {PATIENCE:?}: {counts:?}, {violations:?}");
     }
 }
 
@@ -354,7 +351,7 @@ async fn a_cancel_against_claims_and_settles_has_one_answer(store: &TestStore, s
         counts.iter().filter(|count| count.state.has_ended()).map(|count| count.tasks).sum::<u64>()
             == ids.len() as u64
     };
-    let deadline = tokio::time::timeout(AT_MOST, async {
+    let deadline = tokio::time::timeout(PATIENCE, async {
         while !has_ended().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -541,7 +538,7 @@ async fn tasks_of_a_transaction_that_commits_late_are_found_and_break_no_order()
         transaction.commit().await.unwrap();
         std::iter::zip(&late, &lanes).for_each(|(id, lane)| board.history.enqueued(*id, Some(lane)));
     }
-    if tokio::time::timeout(AT_MOST, crew.join_all()).await.is_err() {
+    if tokio::time::timeout(PATIENCE, crew.join_all()).await.is_err() {
         panic!("not all ended: {:?}, {:?}", store.counts().await, store.verify().await);
     }
 

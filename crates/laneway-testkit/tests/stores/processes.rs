@@ -79,7 +79,7 @@ impl Place for Sqlite {
         let path = self.path();
         let aged = tokio::task::spawn_blocking(move || {
             let connection = rusqlite::Connection::open(path).unwrap();
-            connection.busy_timeout(Duration::from_secs(10)).unwrap();
+            connection.busy_timeout(PATIENCE).unwrap();
             let age = "update worker set seen_at = seen_at - 31000000 where session = ?1";
             connection.execute(age, [session.0.as_bytes().as_slice()]).unwrap()
         });
