@@ -61,8 +61,7 @@ begin
         raise 'advance needs a read committed transaction: it looks again after it has locked';
     end if;
     if p_leases <> '{}' then
-        select * into v_settled
-        from settle_all(p_session, p_again, p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results, p_ids, p_spawn);
+        v_settled := settle_all(p_session, p_again, p_leases, p_tokens, p_tasks, p_outcomes, p_delays, p_reports, p_results, p_ids, p_spawn);
         v_answer.verdicts := v_settled.verdicts;
         v_queues := coalesce(v_settled.hand_queues, '{}');
         v_lanes := coalesce(v_settled.hand_lanes, '{}');

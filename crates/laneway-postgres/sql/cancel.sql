@@ -60,7 +60,7 @@ begin
                 delete from later l where l.id = p_task returning (cancelled_end(as_task(l), null, l.holds_turn, l.lane_key)).* into v_end;
             end if;
             if found then
-                select * into v_hand from record_ends(array[v_end]);
+                v_hand := record_ends(array[v_end]);
                 perform join_lines(v_hand.hand_queues, v_hand.hand_lanes, v_hand.hand_priorities);
                 perform hint(v_hand.hand_queues);
                 return 'cancelled';

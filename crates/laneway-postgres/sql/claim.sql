@@ -66,7 +66,7 @@ declare
 begin
     v_started := clock_timestamp();
     if p_plain then
-        select * into v_got from pick_free(p_queue, p_kinds, v_from[1]::smallint, v_from[2], p_max, c_bytes);
+        v_got := pick_free(p_queue, p_kinds, v_from[1]::smallint, v_from[2], p_max, c_bytes);
         v_us := extract(microseconds from clock_timestamp() - v_started);
         if v_got.tids <> '{}' then
             return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_got.tids, v_lane_ids, v_lane_keys, null, v_now);
@@ -117,11 +117,11 @@ begin
         v_whole := true;
         if v_lined then
             v_started := clock_timestamp();
-            select * into v_line from read_line(p_queue, v_from[3]::smallint, v_from[4], v_need);
+            v_line := read_line(p_queue, v_from[3]::smallint, v_from[4], v_need);
             v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
             -- Turns in hand come behind those in line, but before less urgent ones.
             if p_hand_lanes <> '{}' and (v_line.whole or v_line.priorities[v_need] > any (p_hand_priorities)) then
-                select * into v_line from add_hand(v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_line.afters, v_line.untils, v_line.whole,
+                v_line := add_hand(v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_line.afters, v_line.untils, v_line.whole,
                     p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until);
                 p_hand_lanes := '{}';
             end if;
@@ -130,7 +130,7 @@ begin
             v_take := least(v_need, v_turns);
             v_contested := not v_whole;
             if v_take > 0 and v_merge then
-                select * into v_got from plan(p_queue, p_kinds, v_from[1]::smallint, v_from[2], v_line.priorities, v_need, p_number % 2 = 1, v_took_turns, v_took_free);
+                v_got := plan(p_queue, p_kinds, v_from[1]::smallint, v_from[2], v_line.priorities, v_need, p_number % 2 = 1, v_took_turns, v_took_free);
                 v_take := v_got.turns;
                 v_contested := v_contested or v_got.is_contested;
             end if;
@@ -139,8 +139,7 @@ begin
 
         if v_take > 0 then
             v_started := clock_timestamp();
-            select * into v_picked
-            from pick(p_queue, p_kinds, v_line.priorities[:v_take], v_line.lanes[:v_take], v_line.bound[:v_take], v_line.afters[:v_take],
+            v_picked := pick(p_queue, p_kinds, v_line.priorities[:v_take], v_line.lanes[:v_take], v_line.bound[:v_take], v_line.afters[:v_take],
                 v_line.untils[:v_take], v_last_id, v_tids, v_contested, v_now);
             v_until := case when v_rounds = 0 then v_picked.until when v_until is not null and v_picked.until is not null then least(v_until, v_picked.until) end;
             v_rounds := v_rounds + 1;
@@ -169,7 +168,7 @@ begin
         v_found := 0;
         if v_free > 0 and v_bytes < c_bytes then
             v_started := clock_timestamp();
-            select * into v_got from pick_free(p_queue, p_kinds, v_from[1]::smallint, v_from[2], v_free, c_bytes - v_bytes);
+            v_got := pick_free(p_queue, p_kinds, v_from[1]::smallint, v_from[2], v_free, c_bytes - v_bytes);
             v_us := v_us + extract(microseconds from clock_timestamp() - v_started)::bigint;
             v_found := cardinality(v_got.tids);
             v_tids := v_tids || v_got.tids;

@@ -437,7 +437,7 @@ begin
             where ctid = any (array(select t.ctid from tally t where t.parent_id = any (v_orphan) for update skip locked));   -- never updated
         end if;
         exit when v_locked = '{}';
-        select * into v_folded from fold_parents(v_locked);
+        v_folded := fold_parents(v_locked);
         v_queues := v_queues || v_folded.queues;
         exit when not v_folded.again;
     end loop;
@@ -561,7 +561,7 @@ begin
         array_agg(distinct j.queue), bool_or(j.parent_id is not null)
     into v_ends, queues, again
     from judged j;
-    select * into v_hand from record_ends(v_ends);
+    v_hand := record_ends(v_ends);
     perform join_lines(v_hand.hand_queues, v_hand.hand_lanes, v_hand.hand_priorities);
 end $$;
 
@@ -607,7 +607,7 @@ declare
     v_ended  boolean := v_ends is not null;
 begin
     if v_ended then
-        select * into v_hand from record_ends(v_ends);
+        v_hand := record_ends(v_ends);
         perform join_lines(v_hand.hand_queues, v_hand.hand_lanes, v_hand.hand_priorities);
     end if;
 

@@ -39,7 +39,7 @@ begin
     where l.id = any (v_locked)
       and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids) offset 0);
     if v_ends is not null then
-        select * into v_hand from record_ends(v_ends);
+        v_hand := record_ends(v_ends);
         perform join_lines(v_hand.hand_queues, v_hand.hand_lanes, v_hand.hand_priorities);
         select count(*) filter (where e.verdict = 'pending'), count(*) filter (where e.verdict = 'failed')
         into given_back, poisoned

@@ -95,7 +95,7 @@ begin
     if 's' = any (v_fates) then
         v_special := v_fates;
         until := null;
-        select * into v_look from look_special(p_queue, p_kinds, p_priorities, p_lanes, p_bound, v_fates, v_heads, v_tids, p_taken, p_contested);
+        v_look := look_special(p_queue, p_kinds, p_priorities, p_lanes, p_bound, v_fates, v_heads, v_tids, p_taken, p_contested);
         v_fates := v_look.fates;
         v_heads := v_look.heads;
         v_tids := v_look.tids;
@@ -175,8 +175,8 @@ declare
     v_tids   tid[];
     v_heads  smallint[];
 begin
-    select * into v_free from look_free(p_queue, p_kinds, p_priorities, p_lanes, p_bound, fates, v_waited, p_taken);
-    select * into v_own from look_bound(p_kinds, p_lanes, p_bound, fates, v_waited);
+    v_free := look_free(p_queue, p_kinds, p_priorities, p_lanes, p_bound, fates, v_waited, p_taken);
+    v_own := look_bound(p_kinds, p_lanes, p_bound, fates, v_waited);
     v_places := v_free.places || v_own.places;
     v_tids := v_free.tids || v_own.tids;
     v_heads := v_free.heads || v_own.heads;

@@ -56,7 +56,7 @@ begin
       and l.task_ids[l.tasks] - l.task_ids[1] < 16384
       and not exists (select from settled d where d.lease_id = l.id and d.task_ids && s.ids);
     if v_plain.leases is not null then
-        select * into v_hand from settle_plain(v_plain.leases, v_plain.firsts, v_plain.lasts, p_ids);
+        v_hand := settle_plain(v_plain.leases, v_plain.firsts, v_plain.lasts, p_ids);
         hand_queues := v_hand.hand_queues;
         hand_lanes := v_hand.hand_lanes;
         hand_priorities := v_hand.hand_priorities;
@@ -157,7 +157,7 @@ begin
         return;
     end if;
 
-    select * into v_hand from record_ends(v_ends);
+    v_hand := record_ends(v_ends);
     hand_queues := hand_queues || v_hand.hand_queues;
     hand_lanes := hand_lanes || v_hand.hand_lanes;
     hand_priorities := hand_priorities || v_hand.hand_priorities;
@@ -365,8 +365,7 @@ begin
             message = format('settle above read committed needs a lease of its own, and lease %s has several tasks', p_lease),
             hint = 'Claim this kind alone, or settle in a read committed transaction.';
     end if;
-    select * into v_settled
-    from settle_all(p_session, false, array[p_lease], array[p_token], array[p_task], array[p_outcome], array[p_delay_ms], array[p_report], array[p_result],
+    v_settled := settle_all(p_session, false, array[p_lease], array[p_token], array[p_task], array[p_outcome], array[p_delay_ms], array[p_report], array[p_result],
         '{}', p_spawn);
     perform join_lines(v_settled.hand_queues, v_settled.hand_lanes, v_settled.hand_priorities);
     perform hint(v_settled.hand_queues || (p_spawn).queues || queues_touched(p_task));

@@ -37,8 +37,7 @@ begin
         where not exists (select from worker w where w.session = l.session)
         order by 1
     loop
-        select * into v_did
-        from give_back(array(
+        v_did := give_back(array(
             select l.id
             from lease l
             where l.queue = v_queue

@@ -10,13 +10,14 @@ use laneway_core::{
     Advance, Advanced, Claim, Claimed, Json, Kind, Kinds, LaneKey, LeaseId, LeaseRef, LeaseToken, Left,
     Outcome, QueueName, Scan, Settle, Settled, Spawned, StoreError, Task, TaskId, TaskOptions, Verdict,
 };
+use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
-use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
 use crate::bounds::NUMBERS;
 use crate::error::{is_data_error, translate};
 use crate::family::{IdRange, Spawns, refuse_spawned};
+use crate::statement::Statements;
 use crate::store::{Parameter, PostgresStore};
 use crate::unique::WAIT_MS;
 
@@ -189,7 +190,7 @@ impl PostgresStore {
 
     pub(crate) async fn advance_on(
         &self,
-        client: &impl GenericClient,
+        client: &impl Statements,
         mut request: Advance,
     ) -> Result<Advanced, StoreError> {
         match self.try_advance(client, &request, &HashMap::new()).await {
@@ -210,7 +211,7 @@ impl PostgresStore {
     }
 
     /// One bad settle must not hold up the others for ever: settles each half by itself, then claims.
-    async fn split(&self, client: &impl GenericClient, mut request: Advance) -> Result<Advanced, StoreError> {
+    async fn split(&self, client: &impl Statements, mut request: Advance) -> Result<Advanced, StoreError> {
         let claims = std::mem::take(&mut request.claims);
         let second = request.settles.split_off(request.settles.len() / 2);
         let mut settled = vec![];
@@ -229,7 +230,7 @@ impl PostgresStore {
     /// `born`: the children that this transaction has stored already, by their parent.
     pub(crate) async fn try_advance(
         &self,
-        client: &impl GenericClient,
+        client: &impl Statements,
         request: &Advance,
         born: &HashMap<TaskId, IdRange>,
     ) -> Result<Advanced, tokio_postgres::Error> {
@@ -270,7 +271,7 @@ impl PostgresStore {
             (&wishes.bounds, Type::INT8_ARRAY),
         ];
         parameters.extend(spawns.iter().flat_map(Spawns::parameters));
-        let rows = client.query_typed(&text, &parameters).await?;
+        let rows = client.rows(&text, &parameters).await?;
         let answer = Answer::read(&rows);
         for (queue, numbers, tasks) in answer.bounds {
             self.bounds.moved(request.session, queue, &numbers, from_start, tasks);

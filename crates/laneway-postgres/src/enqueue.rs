@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Instant;
 
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Pool;
 use jiff::Timestamp;
 use laneway_core::{Enqueued, Limits, Meter, NewTask, StoreError, TaskId, TaskOptions, When};
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{GenericClient, Transaction};
+use tokio_postgres::{Row, Transaction};
 
 use crate::error::{is_data_error, translate, translate_pool};
+use crate::listener::Listener;
+use crate::statement::{Session, Statements};
 use crate::store::{Parameter, read_committed};
 use crate::unique::{KeyColumns, answers};
 
@@ -41,6 +44,11 @@ pub(crate) struct Columns {
 /// The call that both drivers make. `{schema}` is the only thing ever put into it.
 pub(crate) fn enqueue_many_sql(schema: &str) -> String {
     format!("select ids from {schema}.enqueue_many({})", Columns::ARGUMENTS)
+}
+
+/// What [`enqueue_many_sql`] answers with.
+pub(crate) fn made(rows: &[Row]) -> Vec<Enqueued> {
+    rows[0].get::<_, Vec<i64>>(0).into_iter().map(|id| Enqueued::made(TaskId(id))).collect()
 }
 
 impl Columns {
@@ -76,11 +84,11 @@ impl Columns {
 
     pub async fn send(
         &self,
-        client: &impl GenericClient,
+        client: &impl Statements,
         schema: &str,
     ) -> Result<Vec<Enqueued>, tokio_postgres::Error> {
-        let rows = client.query_typed(&enqueue_many_sql(schema), &self.parameters()).await?;
-        Ok(rows[0].get::<_, Vec<i64>>(0).into_iter().map(|id| Enqueued::made(TaskId(id))).collect())
+        let rows = client.rows(&enqueue_many_sql(schema), &self.parameters()).await?;
+        Ok(made(&rows))
     }
 
     /// The values of [`Columns::ARGUMENTS`].
@@ -124,6 +132,7 @@ pub(crate) async fn group_singles(mut singles: mpsc::Receiver<Single>, to: Group
 /// Where groups are committed.
 pub(crate) struct Group {
     pub pool: Pool,
+    pub listener: Arc<Listener>,
     pub schema: String,
     pub target: String,
     pub meter: Meter,
@@ -139,7 +148,11 @@ impl Group {
             Err(error) => return repeat(translate_pool(&self.target, error), &self.target, tasks.len()),
         };
         let sent = Instant::now();
-        let results = commit_group(tasks, &client, &self.schema, &self.target).await;
+        let results = if self.listener.pool_has_sessions() {
+            commit_group(tasks, &Session(&client), &self.schema, &self.target).await
+        } else {
+            commit_group(tasks, &**client, &self.schema, &self.target).await
+        };
         self.meter.statement("enqueue", sent.elapsed());
         results
     }
@@ -147,17 +160,17 @@ impl Group {
 
 async fn commit_group(
     tasks: &[NewTask],
-    client: &Object,
+    client: &impl Statements,
     schema: &str,
     target: &str,
 ) -> Vec<Result<Enqueued, StoreError>> {
-    match Columns::of(tasks).send(&***client, schema).await {
+    match Columns::of(tasks).send(client, schema).await {
         Ok(answers) => answers.into_iter().map(Ok).collect(),
         Err(error) if is_data_error(&error) && tasks.len() > 1 => {
             // One task that the database does not take must not fail its neighbours.
             let mut results = Vec::with_capacity(tasks.len());
             for task in tasks {
-                let sent = Columns::of(std::slice::from_ref(task)).send(&***client, schema).await;
+                let sent = Columns::of(std::slice::from_ref(task)).send(client, schema).await;
                 results.push(
                     sent.map(|answers| answers[0]).map_err(|error| translate(target, "enqueue", error)),
                 );

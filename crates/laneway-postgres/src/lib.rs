@@ -37,6 +37,7 @@ mod options;
 mod schedule;
 #[cfg(feature = "sqlx")]
 mod sqlx;
+mod statement;
 mod store;
 mod token;
 mod transaction;

@@ -32,6 +32,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) struct Listener {
     shared: Arc<Shared>,
+    /// It listens where the pool connects to.
+    is_pool_address: bool,
     /// What the listening task is started with; taken by the first subscriber.
     start: Mutex<Option<(Address, Pool, Handle)>>,
 }
@@ -53,7 +55,10 @@ enum Ended {
 }
 
 impl Listener {
-    pub fn new(address: Address, pool: Pool, schema: &str, enabled: bool) -> Self {
+    /// `direct`: where to listen, if not where the pool connects to.
+    pub fn new(pooled: &Address, direct: Option<Address>, pool: Pool, schema: &str, enabled: bool) -> Self {
+        let is_pool_address = direct.is_none();
+        let address = direct.unwrap_or_else(|| pooled.clone());
         let shared = Shared {
             hints: HintSender::default(),
             channel: format!("laneway:{schema}"),
@@ -61,7 +66,7 @@ impl Listener {
             asleep: Mutex::default(),
         };
         let start = enabled.then(|| (address, pool, Handle::current()));
-        Self { shared: Arc::new(shared), start: Mutex::new(start) }
+        Self { shared: Arc::new(shared), is_pool_address, start: Mutex::new(start) }
     }
 
     /// A receiver. The first one starts the listening task.
@@ -76,6 +81,11 @@ impl Listener {
 
     pub fn is_listening(&self) -> bool {
         self.shared.listening.load(Ordering::Acquire)
+    }
+
+    /// True when a connection of the pool is known to be a session of the server: what one of them listens to arrives.
+    pub fn pool_has_sessions(&self) -> bool {
+        self.is_pool_address && self.is_listening()
     }
 
     /// This session sleeps: hints that name it are for us.

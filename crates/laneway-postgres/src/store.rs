@@ -32,6 +32,7 @@ use crate::error::{translate, translate_pool};
 use crate::filter::WireFilter;
 use crate::listener::Listener;
 use crate::options::PostgresOptions;
+use crate::statement::Session;
 use crate::unique::{FIRST_WAIT_MS, WAIT_MS};
 use crate::{look, migrate, schedule};
 
@@ -104,8 +105,11 @@ impl PostgresStore {
 
         let (singles, waiting) = mpsc::channel(SINGLES_MAX);
         let meter = Meter::default();
+        let listener =
+            Arc::new(Listener::new(&address, direct, pool.clone(), &options.schema, options.hints));
         let group = Group {
             pool: pool.clone(),
+            listener: listener.clone(),
             schema: options.schema.clone(),
             target: address.target.clone(),
             meter: meter.clone(),
@@ -113,12 +117,7 @@ impl PostgresStore {
         tokio::spawn(group_singles(waiting, group));
         Ok(Self {
             singles,
-            listener: Arc::new(Listener::new(
-                direct.unwrap_or_else(|| address.clone()),
-                pool.clone(),
-                &options.schema,
-                options.hints,
-            )),
+            listener,
             claimed_since_vacuum: Arc::default(),
             bounds: Arc::default(),
             limits: options.limits,
@@ -292,6 +291,8 @@ impl Store for PostgresStore {
             let advanced = self.advance_on(&transaction, advance).await?;
             transaction.commit().await.map_err(failed)?;
             advanced
+        } else if self.listener.pool_has_sessions() {
+            self.advance_on(&Session(&client), advance).await?
         } else {
             self.advance_on(&**client, advance).await?
         };

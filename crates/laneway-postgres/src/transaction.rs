@@ -5,7 +5,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::advance::{Wire, verdict};
-use crate::enqueue::Columns;
+use crate::enqueue::{Columns, enqueue_many_sql, made};
 use crate::error::translate;
 use crate::family::{Spawns, refuse_spawned};
 use crate::store::{Parameter, PostgresStore};
@@ -46,7 +46,9 @@ impl PostgresStore {
             let keys = KeyColumns::of(&tasks, &self.limits, None);
             return keys.send(transaction, &self.schema, &tasks, failed).await;
         }
-        Columns::of(&tasks).send(transaction, &self.schema).await.map_err(failed)
+        let columns = Columns::of(&tasks);
+        let rows = transaction.query_typed(&enqueue_many_sql(&self.schema), &columns.parameters()).await;
+        rows.map(|rows| made(&rows)).map_err(failed)
     }
 
     /// Settles one attempt in the caller's transaction, so that its effects in this database happen exactly once: if

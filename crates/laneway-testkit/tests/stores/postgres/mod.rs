@@ -8,6 +8,7 @@ mod open;
 mod plans;
 mod pooler;
 mod schedules;
+mod statements;
 mod transactions;
 mod traps;
 mod unique;
