@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use laneway::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, StoreHandle};
+use laneway::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Statements, StoreHandle};
 use laneway_core::{Store, StoreError};
 use laneway_server::{RemoteOptions, RemoteStore};
 use tracing::debug;
@@ -205,7 +205,14 @@ async fn postgres(settings: &Settings, url: String, purpose: Purpose) -> Result<
 
 /// Where it is, whatever it is for.
 fn postgres_options(settings: &Settings, url: String) -> Result<PostgresOptions, Problem> {
-    let options = PostgresOptions::new(url).schema(settings.text("store.schema")?.unwrap_or_default());
+    let statements = match settings.text("store.statements")?.as_deref() {
+        Some("named") => Statements::Named,
+        Some("unnamed") => Statements::Unnamed,
+        _ => Statements::Auto,
+    };
+    let options = PostgresOptions::new(url)
+        .schema(settings.text("store.schema")?.unwrap_or_default())
+        .statements(statements);
     Ok(match settings.text("store.direct_url")? {
         Some(direct) => options.direct_url(direct),
         None => options,

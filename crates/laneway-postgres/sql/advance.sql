@@ -3,7 +3,7 @@
 -- Claims come as parallel arrays, one entry per queue; kinds and kinds-apart are lists separated by the unit separator,
 -- null for all kinds. p_bounds holds four numbers per queue (see claim.sql), or is null: look from the beginning. p_spawn: what the settled
 -- attempts have spawned (family.sql).
--- Answers with one row per lease, one per queue with bounds, and a last one about the whole.
+-- Answers with one row per lease, one per queue with bounds, which may be that of its lease, and a last one about the whole.
 create or replace function advance(
     p_session  uuid,
     p_number   bigint,
@@ -44,13 +44,15 @@ declare
     v_hand_turns smallint[];
     v_kinds   text[];
     v_seen    record;
+    v_spared  boolean := false;        -- some kinds are paused
+    v_due_at  timestamptz;             -- when something is due next
     v_alive   boolean;
     v_plain   boolean;                 -- there are no lanes and no pauses in the queues that are claimed from
     v_wanted  int := 0;
     v_got     int := 0;
     v_before  int := 0;
     v_started int[];
-    v_leases  bigint[] := '{}';        -- that were made
+    v_leases  bigint[] := '{}';        -- that were made, and nulls
     v_folded  boolean := false;
     v_short   boolean;                 -- fewer were claimed than wanted
     v_left    record;
@@ -75,16 +77,26 @@ begin
     select
         exists (select from worker w where w.session = p_session) as alive,
         exists (select from tally) as tallied,
-        exists (select from later l where l.due_at <= v_now) or exists (select from parked p where p.due_at <= v_now)
-            or exists (select from pause p where p.expires_at <= v_now) as due,
-        exists (select from pause p where p.what = 'kind') as spares_kinds,
+        exists (select from pause) as paused,
+        least(
+            (select l.due_at from later l where l.due_at < 'infinity' order by l.due_at limit 1),   -- follow-ups are due at no time
+            (select p.due_at from parked p order by p.due_at limit 1)
+        ) as due_at,
+        (select s.next_fire_at from schedule s order by s.next_fire_at limit 1) as fire_at,
         -- While looks from the beginning are slow, lanes are not asked for.
         p_bounds is null and v_lanes = '{}' and not exists (select from turn t where t.queue = any (p_queues))
-            and not exists (select from mark m where m.queue = any (p_queues))
-            and not exists (select from queue q where q.name = any (p_queues) and q.paused_at is not null) as is_plain
+            and not exists (select from mark m where m.queue = any (p_queues)) as is_plain
     into v_seen;
-    v_alive := v_seen.alive;
+    v_due_at := v_seen.due_at;
     v_plain := v_seen.is_plain;
+    if v_seen.paused then
+        select
+            least(v_due_at, (select p.expires_at from pause p where p.expires_at is not null order by p.expires_at limit 1)),
+            exists (select from pause p where p.what = 'kind'),
+            v_plain and not exists (select from queue q where q.name = any (p_queues) and q.paused_at is not null)
+        into v_due_at, v_spared, v_plain;
+    end if;
+    v_alive := v_seen.alive;
     v_answer.session_lost := not v_alive;
     if v_alive and p_again then
         for v_row in select * from leases_of(p_session, p_number) loop
@@ -93,7 +105,7 @@ begin
         end loop;
         v_alive := v_got = 0;
     end if;
-    if v_alive and v_seen.due and p_queues <> '{}' then
+    if v_alive and v_due_at <= v_now and p_queues <> '{}' then
         perform move_due(1000);
         v_plain := false;
     end if;
@@ -117,43 +129,44 @@ begin
         for i in 1 .. cardinality(p_queues) loop
             v_wanted := v_wanted + p_maxes[i];
             v_kinds := string_to_array(p_kinds[i], e'\x1f');
-            if v_seen.spares_kinds then
+            if v_spared then
                 v_kinds := open_kinds(p_queues[i : i], v_kinds);
             end if;
-            v_hand_lanes := v_lanes;
-            v_hand_turns := v_turns;
-            if v_lanes <> '{}' and not v_single then
-                select coalesce(array_agg(h.lane), '{}'), coalesce(array_agg(h.priority), '{}')
-                into v_hand_lanes, v_hand_turns
-                from unnest(v_queues, v_lanes, v_turns) h(queue, lane, priority)
-                where h.queue = p_queues[i];
-            end if;
-            for v_row in
-                select *
-                from claim(
-                    p_session => p_session,
-                    p_number => p_number,
-                    p_queue => p_queues[i],
-                    p_max => p_maxes[i],
-                    p_kinds => v_kinds,
-                    p_alone => string_to_array(p_alone[i], e'\x1f'),
-                    p_plain => v_plain,
-                    p_hand_lanes => v_hand_lanes,
-                    p_hand_priorities => v_hand_turns,
-                    p_hand_afters => case when v_single then v_afters end,
-                    p_hand_until => case when v_single then v_until end,
-                    p_bounds => p_bounds[i * 4 - 3 : i * 4]
-                )
-            loop
+            if v_plain and p_alone[i] is null then
+                v_row := claim_plain(p_session, p_number, p_queues[i], p_maxes[i], v_kinds);
                 v_got := v_got + coalesce(cardinality(v_row.task_ids), 0);
-                if v_row.extras is not null then
-                    perform release_keys(v_row.task_ids, array_fill(v_row.queue, array[cardinality(v_row.task_ids)]), v_row.kinds, v_row.extras, true);
-                end if;
-                if v_row.lease_id is not null then
-                    v_leases := v_leases || v_row.lease_id;
-                end if;
+                v_leases := v_leases || v_row.lease_id;
                 return next v_row;
-            end loop;
+            else
+                v_hand_lanes := v_lanes;
+                v_hand_turns := v_turns;
+                if v_lanes <> '{}' and not v_single then
+                    select coalesce(array_agg(h.lane), '{}'), coalesce(array_agg(h.priority), '{}')
+                    into v_hand_lanes, v_hand_turns
+                    from unnest(v_queues, v_lanes, v_turns) h(queue, lane, priority)
+                    where h.queue = p_queues[i];
+                end if;
+                for v_row in
+                    select *
+                    from claim(
+                        p_session => p_session,
+                        p_number => p_number,
+                        p_queue => p_queues[i],
+                        p_max => p_maxes[i],
+                        p_kinds => v_kinds,
+                        p_alone => string_to_array(p_alone[i], e'\x1f'),
+                        p_hand_lanes => v_hand_lanes,
+                        p_hand_priorities => v_hand_turns,
+                        p_hand_afters => case when v_single then v_afters end,
+                        p_hand_until => case when v_single then v_until end,
+                        p_bounds => p_bounds[i * 4 - 3 : i * 4]
+                    )
+                loop
+                    v_got := v_got + coalesce(cardinality(v_row.task_ids), 0);
+                    v_leases := v_leases || v_row.lease_id;
+                    return next v_row;
+                end loop;
+            end if;
             v_started[i] := v_got - v_before;
             v_before := v_got;
         end loop;
@@ -180,22 +193,24 @@ begin
         select
             exists (select from sleeper s where s.session <> p_session) as others_sleep,
             -- Not while looks from the beginning are slow: this is one.
-            p_bounds is null and exists (select from task t where t.queue = any (p_queues))
-                -- A parent that somebody else holds just now: its end may let others start.
-                or v_seen.tallied and exists (select from tally) as blocked,
-            least(
-                (select l.due_at from later l where l.due_at < 'infinity' order by l.due_at limit 1),   -- follow-ups are due at no time
-                (select p.due_at from parked p order by p.due_at limit 1),
-                (select s.next_fire_at from schedule s order by s.next_fire_at limit 1),
-                (select p.expires_at from pause p where p.expires_at is not null order by p.expires_at limit 1)
-            ) as next_due_at
+            p_bounds is null and exists (select from task t where t.queue = any (p_queues)) as blocked
         into v_left;
+        -- A parent that somebody else holds just now: its end may let others start.
+        v_left.blocked := v_left.blocked or v_seen.tallied and exists (select from tally);
         v_answer.remaining := case when v_left.blocked then 'blocked' else 'nothing' end;
-        if v_left.next_due_at is not null then
-            v_answer.next_due_ms := greatest(0, ceil(extract(epoch from v_left.next_due_at - clock()) * 1000));
+        if not v_plain then
+            v_due_at := least(     -- what was due has been moved, and lanes may have been parked
+                (select l.due_at from later l where l.due_at < 'infinity' order by l.due_at limit 1),
+                (select p.due_at from parked p order by p.due_at limit 1),
+                (select p.expires_at from pause p where p.expires_at is not null order by p.expires_at limit 1)
+            );
+        end if;
+        v_due_at := least(v_due_at, v_seen.fire_at);
+        if v_due_at is not null then
+            v_answer.next_due_ms := greatest(0, ceil(extract(epoch from v_due_at - clock()) * 1000));
         end if;
     end if;
-    if v_leases <> '{}' and is_watched() then
+    if v_got > 0 and is_watched() then
         perform announce('leased', l.queue, l.task_ids, l.kinds) from lease l where l.id = any (v_leases);
     end if;
     -- The producer rule: what this transaction made claimable and did not take itself, or put off to a time that a sleeper

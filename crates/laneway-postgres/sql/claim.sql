@@ -4,7 +4,6 @@
 -- still needed, plans which come first, and takes those (pick.sql). What turns out to be worth nothing leaves its slot to
 -- whatever comes next, which a further round finds.
 --
---   p_plain: the queue has no lanes and is open, so that one round does it.
 --   p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until: turns that a settle of this advance has freed. They are used without ever
 --     being written when turns are short, behind those in line, and put into the line otherwise.
 --   p_bounds: priority and id of the last task, priority and seq of the last turn, from which to look; null: from the
@@ -20,7 +19,6 @@ create or replace function claim(
     p_max             int,
     p_kinds           text[],
     p_alone           text[],
-    p_plain           boolean,
     p_hand_lanes      bigint[],
     p_hand_priorities smallint[],
     p_hand_afters     bigint[],
@@ -65,18 +63,6 @@ declare
     v_us       bigint := 0;
 begin
     v_started := clock_timestamp();
-    if p_plain then
-        v_got := pick_free(p_queue, p_kinds, v_from[1]::smallint, v_from[2], p_max, c_bytes);
-        v_us := extract(microseconds from clock_timestamp() - v_started);
-        if v_got.tids <> '{}' then
-            return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_got.tids, v_lane_ids, v_lane_keys, null, v_now);
-        end if;
-        v_row.queue := p_queue;
-        v_row.bounds := coalesce(v_got.last, v_bounds[1:2]) || v_bounds[3:4] || v_us;
-        return next v_row;
-        return;
-    end if;
-
     -- While looks are slow, marks are looked at now and then, and when turns are short.
     select
         p_max <= 0 or exists (select from queue q where q.name = p_queue and q.paused_at is not null) as is_closed,
@@ -205,6 +191,30 @@ begin
     return next v_row;
 end $$;
 
+-- The same for a queue that is open and has no lanes, from the beginning: the ordinary case, in one round. Answers with one row, which
+-- carries the lease, if there was a task, and the bounds.
+create or replace function claim_plain(p_session uuid, p_number bigint, p_queue text, p_max int, p_kinds text[]) returns advance_row
+language plpgsql as $$
+declare
+    c_bytes   constant bigint := 4000000;     -- as above
+    v_now     timestamptz := clock();
+    v_started timestamptz := clock_timestamp();
+    v_got     record;
+    v_us      bigint;
+    v_row     advance_row;
+begin
+    v_got := pick_free(p_queue, p_kinds, (-32768)::smallint, 0, p_max, c_bytes);
+    v_us := extract(microseconds from clock_timestamp() - v_started);
+    if v_got.is_odd then
+        select * into v_row from take_tasks(p_session, p_number, p_queue, null, v_got.tids, '{}', '{}', null, v_now);
+    elsif v_got.tids <> '{}' then
+        v_row := take_plain(p_session, p_number, p_queue, v_got.tids, v_got.has_parents, v_now);
+    end if;
+    v_row.queue := p_queue;
+    v_row.bounds := coalesce(v_got.last, array[-32768, 0]) || array[-32768, -9223372036854775807, v_us];
+    return v_row;
+end $$;
+
 -- Where to look for turns: at the bound, unless something more urgent stands in front of it.
 create or replace function line_start(p_queue text, p_bounds bigint[]) returns bigint[]
 language plpgsql as $$
@@ -308,9 +318,10 @@ end $$;
 
 -- Locks the next p_max tasks without a lane behind (p_priority, p_id). Payloads are large at times: stops where they become
 -- too much, after at least one. What is behind stays, unlocked by the commit.
+-- has_parents: some of them are children. is_odd: some have more that few tasks have.
 create or replace function pick_free(
     p_queue text, p_kinds text[], p_priority smallint, p_id bigint, p_max int, p_bytes bigint,
-    out tids tid[], out took smallint[], out bytes bigint, out last bigint[]
+    out tids tid[], out took smallint[], out bytes bigint, out last bigint[], out has_parents boolean, out is_odd boolean
 )
 language plpgsql as $$
 declare
@@ -318,10 +329,13 @@ declare
     v_n   int;
 begin
     select array_agg(t.ctid) as tids, count(*) as n,
-        max(t.size) as largest, array_agg(t.size) as sizes, array_agg(t.priority) as priorities, array_agg(t.id) as ids
+        max(t.size) as largest, array_agg(t.size) as sizes, array_agg(t.priority) as priorities, array_agg(t.id) as ids,
+        bool_or(t.is_child) as has_parents, bool_or(t.is_odd) as is_odd
     into v_got
     from (
-        select ctid, priority, id, size
+        select ctid, priority, id, size, parent_id is not null as is_child,
+            priority <> 0 or attempt <> 0 or max_attempts <> 25 or crashes <> 0 or size >= 1000 or ready_at is not null or extra is not null
+                or depth <> 0 and parent_id is null as is_odd
         from task
         where queue = p_queue
           and lane = 0
@@ -346,6 +360,36 @@ begin
     end if;
     tids := coalesce(v_got.tids[:v_n], '{}');
     took := v_got.priorities[:v_n];
+    has_parents := v_got.has_parents;
+    is_odd := v_got.is_odd;
+end $$;
+
+-- Moves the locked tasks, of which none is odd, into one lease and answers with it.
+create or replace function take_plain(p_session uuid, p_number bigint, p_queue text, p_tids tid[], p_parents boolean, p_now timestamptz) returns advance_row
+language plpgsql as $$
+declare
+    v_row   advance_row;
+    v_taken int;
+begin
+    with taken as (
+        delete from task
+        where ctid = any (p_tids)
+        returning id, kind, enqueued_at, depth, parent_id, payload
+    )
+    insert into lease as m (session, token, number, claimed_at, tasks, queue, task_ids, kinds, enqueued_ats, depths, parent_ids, payloads)
+    select
+        p_session, gen_random_uuid(), p_number, p_now, count(*), p_queue,
+        array_agg(s.id), array_agg(s.kind), array_agg(s.enqueued_at),
+        array_agg(s.depth) filter (where p_parents), array_agg(s.parent_id) filter (where p_parents),
+        array_agg(s.payload)
+    from (select * from taken order by id) s
+    returning m.id, m.token, m.queue, m.task_ids, m.kinds, m.enqueued_ats, m.depths, m.parent_ids, m.payloads, m.claimed_at, m.tasks
+    into v_row.lease_id, v_row.token, v_row.queue, v_row.task_ids, v_row.kinds, v_row.enqueued_ats, v_row.depths, v_row.parent_ids, v_row.payloads,
+        v_row.claimed_at, v_taken;
+    if v_taken <> cardinality(p_tids) then
+        raise 'claim locked % tasks and took %', cardinality(p_tids), v_taken;
+    end if;
+    return v_row;
 end $$;
 
 -- Moves the locked tasks into leases and answers with them.
@@ -396,6 +440,9 @@ begin
             select array_agg(b.task_id), array_agg(b.payload) into v_row.body_ids, v_row.bodies
             from body b
             where b.task_id = any (v_row.task_ids);
+        end if;
+        if v_row.extras is not null then
+            perform release_keys(v_row.task_ids, array_fill(p_queue, array[cardinality(v_row.task_ids)]), v_row.kinds, v_row.extras, true);
         end if;
         return next v_row;
     end loop;

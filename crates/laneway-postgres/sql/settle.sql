@@ -41,8 +41,12 @@ begin
         for update
     );
 
-    -- Plain successes, the ordinary case, go into history as they are.
-    select array_agg(l.id) as leases, array_agg(case when l.task_ids <> s.ids then i.at + 1 end) as firsts, array_agg(i.at - i.task) as lasts
+    -- Plain successes, the ordinary case, go into history as they are. What few of them have is looked for here, in one statement.
+    select array_agg(l.id) as leases, array_agg(case when l.task_ids <> s.ids then i.at + 1 end) as firsts, array_agg(i.at - i.task) as lasts,
+        bool_or(l.lanes is not null) as lanes, bool_or(l.sizes is not null) as bodies, bool_or(l.extras is not null) as extras,
+        bool_or(l.parent_ids is not null) as parents,
+        exists (select from cancel_request) as asked,
+        array(select q.name from queue q where q.keep_completed_days = 0) as unkept
     into v_plain
     from unnest(p_leases, p_tokens, p_tasks, p_delays) i(lease, token, task, at)
     cross join lateral (select * from lease l where l.id = i.lease offset 0) l
@@ -56,7 +60,8 @@ begin
       and l.task_ids[l.tasks] - l.task_ids[1] < 16384
       and not exists (select from settled d where d.lease_id = l.id and d.task_ids && s.ids);
     if v_plain.leases is not null then
-        v_hand := settle_plain(v_plain.leases, v_plain.firsts, v_plain.lasts, p_ids);
+        v_hand := settle_plain(v_plain.leases, v_plain.firsts, v_plain.lasts, p_ids, v_plain.unkept,
+            v_plain.lanes, v_plain.bodies, v_plain.extras, v_plain.parents, v_plain.asked);
         hand_queues := v_hand.hand_queues;
         hand_lanes := v_hand.hand_lanes;
         hand_priorities := v_hand.hand_priorities;
@@ -68,7 +73,7 @@ begin
         end if;
     end if;
 
-    if exists (select from cancel_request) then
+    if v_plain.asked then
         v_asked := array(
             select c.task_id
             from cancel_request c
@@ -173,18 +178,62 @@ begin
 end $$;
 
 -- Plain successes of leases: of each the tasks p_ids[first:last], or all of it where first is null. History takes the arrays of a whole lease
--- as they are.
+-- as they are. p_unkept: the queues that keep no successes. The flags: some task has a lane, a large payload, extras, a parent; somebody has
+-- asked to cancel some running task.
 create or replace function settle_plain(
-    p_leases bigint[], p_firsts bigint[], p_lasts bigint[], p_ids bigint[],
+    p_leases bigint[], p_firsts bigint[], p_lasts bigint[], p_ids bigint[], p_unkept text[],
+    p_lanes boolean, p_bodies boolean, p_extras boolean, p_parents boolean, p_asked boolean,
     out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[], out hand_afters bigint[], out hand_until bigint
 )
 language plpgsql as $$
 declare
-    v_has    record;
-    v_whole  bigint[] := p_leases;
-    v_parts  boolean := num_nonnulls(variadic p_firsts) > 0;
-    v_unkept text[] := unkept_queues();
+    v_whole bigint[] := p_leases;
+    v_parts boolean := num_nonnulls(variadic p_firsts) > 0;
 begin
+    if p_unkept <> '{}' then
+        perform count_unkept(array_agg(l.queue), array_agg(coalesce(p.last - p.first + 1, l.tasks)::int), clock())
+        from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
+        cross join lateral (select * from lease l where l.id = p.lease offset 0) l
+        where l.queue = any (p_unkept);
+    end if;
+    if p_lanes then
+        select array_agg(t.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)),
+            -- From where to look for the next of a lane. Of a lease that is not whole another task may have come back, in front of these.
+            case when bool_and(t.until is not null) and not v_parts then array_agg(t.id) end,
+            case when bool_and(t.until is not null) and not v_parts then min(t.until) end
+        into hand_queues, hand_lanes, hand_priorities, hand_afters, hand_until
+        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t
+        where t.lane <> 0;
+    end if;
+    if p_parents then
+        -- Not by plain_tasks, which takes all columns apart: large families end here.
+        insert into tally (parent_id, delta, completed)
+        select t.parent_id, -count(*), count(*)
+        from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
+        cross join lateral (select l.task_ids, l.parent_ids from lease l where l.id = p.lease offset 0) l
+        cross join lateral (select p_ids[p.first : p.last] as ids offset 0) s
+        cross join lateral unnest(l.task_ids, l.parent_ids) t(id, parent_id)
+        where t.parent_id is not null
+          and (p.first is null or t.id = any (s.ids))
+        group by t.parent_id;
+    end if;
+    if p_bodies then
+        delete from body
+        where task_id = any (array(select t.id from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t));
+    end if;
+    if p_extras then
+        perform release_keys(array_agg(t.id), array_agg(t.queue), array_agg(t.kind), array_agg(t.extra), false)
+        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t;
+    end if;
+    if p_asked then
+        delete from cancel_request
+        where task_id = any (array(select t.id from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t));
+    end if;
+    if is_watched() then
+        perform announce('completed', t.queue, array_agg(t.id), array_agg(t.kind))
+        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t
+        group by t.lease, t.queue;
+    end if;
     if v_parts then
         v_whole := array(select p.lease from unnest(p_leases, p_firsts) p(lease, first) where p.first is null);
         insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats,
@@ -208,76 +257,26 @@ begin
             where u.id = any (s.ids)
         ) t
         where p.first is not null
-          and l.queue <> all (v_unkept);
-    end if;
-    if v_whole <> '{}' then
-        insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats,
-            parent_ids, depths)
-        select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts, l.ready_ats,
-            l.parent_ids, l.depths
-        from lease l
-        where l.id = any (v_whole)
-          and l.queue <> all (v_unkept);
-    end if;
-    if v_unkept <> '{}' then
-        perform count_unkept(array_agg(l.queue), array_agg(coalesce(p.last - p.first + 1, l.tasks)::int), clock())
-        from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
-        cross join lateral (select * from lease l where l.id = p.lease offset 0) l
-        where l.queue = any (v_unkept);
-    end if;
+          and l.queue <> all (p_unkept);
 
-    select bool_or(l.lanes is not null) as lanes, bool_or(l.sizes is not null) as bodies, bool_or(l.extras is not null) as extras,
-        bool_or(l.parent_ids is not null) as parents
-    into v_has
-    from lease l
-    where l.id = any (p_leases);
-    if v_has.lanes then
-        select array_agg(t.queue), array_agg(t.lane), array_agg(coalesce(t.priority, 0::smallint)),
-            -- From where to look for the next of a lane. Of a lease that is not whole another task may have come back, in front of these.
-            case when bool_and(t.until is not null) and not v_parts then array_agg(t.id) end,
-            case when bool_and(t.until is not null) and not v_parts then min(t.until) end
-        into hand_queues, hand_lanes, hand_priorities, hand_afters, hand_until
-        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t
-        where t.lane <> 0;
-    end if;
-    if v_has.parents then
-        -- Not by plain_tasks, which takes all columns apart: large families end here.
-        insert into tally (parent_id, delta, completed)
-        select t.parent_id, -count(*), count(*)
-        from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
-        cross join lateral (select l.task_ids, l.parent_ids from lease l where l.id = p.lease offset 0) l
-        cross join lateral (select p_ids[p.first : p.last] as ids offset 0) s
-        cross join lateral unnest(l.task_ids, l.parent_ids) t(id, parent_id)
-        where t.parent_id is not null
-          and (p.first is null or t.id = any (s.ids))
-        group by t.parent_id;
-    end if;
-    if v_has.bodies then
-        delete from body
-        where task_id = any (array(select t.id from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t));
-    end if;
-    if v_has.extras then
-        perform release_keys(array_agg(t.id), array_agg(t.queue), array_agg(t.kind), array_agg(t.extra), false)
-        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t;
-    end if;
-    if exists (select from cancel_request) then
-        delete from cancel_request
-        where task_id = any (array(select t.id from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t));
-    end if;
-    if is_watched() then
-        perform announce('completed', t.queue, array_agg(t.id), array_agg(t.kind))
-        from plain_tasks(p_leases, p_firsts, p_lasts, p_ids) t
-        group by t.lease, t.queue;
-    end if;
-    if v_whole <> '{}' then
-        delete from lease where id = any (v_whole);
-    end if;
-    if v_parts then
         insert into settled (lease_id, task_ids)
         select p.lease, p_ids[p.first : p.last]
         from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
         where p.first is not null;
         perform close_leases(p_leases);
+    end if;
+    if v_whole <> '{}' then
+        with gone as (
+            delete from lease
+            where id = any (v_whole)
+            returning *
+        )
+        insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats,
+            parent_ids, depths)
+        select clock(), l.claimed_at, l.task_ids[1], l.tasks, l.queue, l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts, l.ready_ats,
+            l.parent_ids, l.depths
+        from gone l
+        where l.queue <> all (p_unkept);
     end if;
 end $$;
 

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::bounds::NUMBERS;
 use crate::error::{is_data_error, translate};
 use crate::family::{IdRange, Spawns, refuse_spawned};
-use crate::statement::Statements;
+use crate::statement::Connection;
 use crate::store::{Parameter, PostgresStore};
 use crate::unique::WAIT_MS;
 
@@ -190,7 +190,7 @@ impl PostgresStore {
 
     pub(crate) async fn advance_on(
         &self,
-        client: &impl Statements,
+        client: &impl Connection,
         mut request: Advance,
     ) -> Result<Advanced, StoreError> {
         match self.try_advance(client, &request, &HashMap::new()).await {
@@ -211,7 +211,7 @@ impl PostgresStore {
     }
 
     /// One bad settle must not hold up the others for ever: settles each half by itself, then claims.
-    async fn split(&self, client: &impl Statements, mut request: Advance) -> Result<Advanced, StoreError> {
+    async fn split(&self, client: &impl Connection, mut request: Advance) -> Result<Advanced, StoreError> {
         let claims = std::mem::take(&mut request.claims);
         let second = request.settles.split_off(request.settles.len() / 2);
         let mut settled = vec![];
@@ -230,7 +230,7 @@ impl PostgresStore {
     /// `born`: the children that this transaction has stored already, by their parent.
     pub(crate) async fn try_advance(
         &self,
-        client: &impl Statements,
+        client: &impl Connection,
         request: &Advance,
         born: &HashMap<TaskId, IdRange>,
     ) -> Result<Advanced, tokio_postgres::Error> {
@@ -326,14 +326,16 @@ impl Answer {
         let mut answer = Self::default();
         let mut tasks = 0;
         for row in rows {
-            if row.get::<_, Option<i64>>("lease_id").is_some() {
+            let is_lease = row.get::<_, Option<i64>>("lease_id").is_some();
+            if is_lease {
                 let leased = read_lease(row);
                 tasks += leased.len();
                 answer.claimed.extend(leased);
-            } else if let Some(numbers) = row.get::<_, Option<Vec<i64>>>("bounds") {
+            }
+            if let Some(numbers) = row.get::<_, Option<Vec<i64>>>("bounds") {
                 answer.bounds.push((stored_name(row.get("queue")), numbers, tasks));
                 tasks = 0;
-            } else {
+            } else if !is_lease {
                 answer.read_last(row);
             }
         }

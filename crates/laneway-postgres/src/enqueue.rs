@@ -15,7 +15,8 @@ use tokio_postgres::{Row, Transaction};
 
 use crate::error::{is_data_error, translate, translate_pool};
 use crate::listener::Listener;
-use crate::statement::{Session, Statements};
+use crate::options::Statements;
+use crate::statement::{Connection, Session};
 use crate::store::{Parameter, read_committed};
 use crate::unique::{KeyColumns, answers};
 
@@ -84,7 +85,7 @@ impl Columns {
 
     pub async fn send(
         &self,
-        client: &impl Statements,
+        client: &impl Connection,
         schema: &str,
     ) -> Result<Vec<Enqueued>, tokio_postgres::Error> {
         let rows = client.rows(&enqueue_many_sql(schema), &self.parameters()).await?;
@@ -133,6 +134,7 @@ pub(crate) async fn group_singles(mut singles: mpsc::Receiver<Single>, to: Group
 pub(crate) struct Group {
     pub pool: Pool,
     pub listener: Arc<Listener>,
+    pub statements: Statements,
     pub schema: String,
     pub target: String,
     pub meter: Meter,
@@ -148,7 +150,7 @@ impl Group {
             Err(error) => return repeat(translate_pool(&self.target, error), &self.target, tasks.len()),
         };
         let sent = Instant::now();
-        let results = if self.listener.pool_has_sessions() {
+        let results = if self.statements.are_kept(&self.listener) {
             commit_group(tasks, &Session(&client), &self.schema, &self.target).await
         } else {
             commit_group(tasks, &**client, &self.schema, &self.target).await
@@ -160,7 +162,7 @@ impl Group {
 
 async fn commit_group(
     tasks: &[NewTask],
-    client: &impl Statements,
+    client: &impl Connection,
     schema: &str,
     target: &str,
 ) -> Vec<Result<Enqueued, StoreError>> {

@@ -15,8 +15,8 @@
 //! inside the caller's transaction. From Rust the same is [`PostgresStore::enqueue_in`] and
 //! [`PostgresStore::settle_in`].
 //!
-//! Statements are sent unnamed and nothing relies on session state, so a transaction-mode pooler may sit in between;
-//! only the listener for hints wants a connection of its own ([`PostgresOptions::direct_url`]).
+//! Nothing relies on session state, so a transaction-mode pooler may sit in between; only the listener for hints wants a connection of its
+//! own ([`PostgresOptions::direct_url`]). Where none does, the server keeps the statements of the hot path ([`Statements`]).
 //!
 //! Not here: when to claim, how long to back off, what to run (crate `laneway`).
 
@@ -45,5 +45,5 @@ mod unique;
 
 pub use handler::HandlerError;
 pub use migrate::{SCHEMA_VERSION, migration_script};
-pub use options::PostgresOptions;
+pub use options::{PostgresOptions, Statements};
 pub use store::{ConnectionRoom, PostgresStore};

@@ -2,6 +2,34 @@
 
 use laneway_core::Limits;
 
+use crate::listener::Listener;
+
+/// How statements are sent.
+///
+/// A good part of a short statement is being parsed and planned, so those of the hot path are worth keeping. A pooler in transaction mode must
+/// not be in between, unless it knows about kept statements: it gives every transaction another session, in which they do not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Statements {
+    /// Kept while a listener at the same address hears what it listens to, which shows that connections are sessions of the server. Sent whole
+    /// otherwise: by a program that does not listen for hints, or listens at another address.
+    #[default]
+    Auto,
+    /// Always kept.
+    Named,
+    /// Always sent whole.
+    Unnamed,
+}
+
+impl Statements {
+    pub(crate) fn are_kept(self, listener: &Listener) -> bool {
+        match self {
+            Self::Auto => listener.pool_has_sessions(),
+            Self::Named => true,
+            Self::Unnamed => false,
+        }
+    }
+}
+
 /// Where the store is and how it is used.
 ///
 /// ```
@@ -15,6 +43,7 @@ use laneway_core::Limits;
 pub struct PostgresOptions {
     pub(crate) url: String,
     pub(crate) direct_url: Option<String>,
+    pub(crate) statements: Statements,
     pub(crate) schema: String,
     pub(crate) pool_size: usize,
     pub(crate) hints: bool,
@@ -29,6 +58,7 @@ impl PostgresOptions {
         Self {
             url: url.into(),
             direct_url: None,
+            statements: Statements::Auto,
             schema: "laneway".into(),
             pool_size: 8,
             hints: true,
@@ -40,6 +70,12 @@ impl PostgresOptions {
     /// The address that the listener for hints uses, when `url` leads to a pooler in transaction mode.
     pub fn direct_url(mut self, url: impl Into<String>) -> Self {
         self.direct_url = Some(url.into());
+        self
+    }
+
+    /// Whether the server keeps the statements that are sent over and over. [`Statements::Auto`].
+    pub fn statements(mut self, statements: Statements) -> Self {
+        self.statements = statements;
         self
     }
 

@@ -12,7 +12,7 @@ use tokio_postgres::{Error, GenericClient, Row};
 use crate::store::Parameter;
 
 /// Where statements can be sent to.
-pub(crate) trait Statements: Sync {
+pub(crate) trait Connection: Sync {
     fn rows(
         &self,
         text: &str,
@@ -21,7 +21,7 @@ pub(crate) trait Statements: Sync {
 }
 
 /// Every connection and transaction: statements are sent whole.
-impl<C: GenericClient + Sync> Statements for C {
+impl<C: GenericClient + Sync> Connection for C {
     async fn rows(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
         self.query_typed(text, parameters).await
     }
@@ -30,7 +30,7 @@ impl<C: GenericClient + Sync> Statements for C {
 /// A session of the server, outside of a transaction: it keeps the statements that it is sent.
 pub(crate) struct Session<'a>(pub &'a ClientWrapper);
 
-impl Statements for Session<'_> {
+impl Connection for Session<'_> {
     async fn rows(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
         let types: Vec<Type> = parameters.iter().map(|(_, of)| of.clone()).collect();
         let values: Vec<_> = parameters.iter().map(|(value, _)| *value).collect();

@@ -31,7 +31,7 @@ use crate::enqueue::{BulkEnqueue, Group, Single, group_singles};
 use crate::error::{translate, translate_pool};
 use crate::filter::WireFilter;
 use crate::listener::Listener;
-use crate::options::PostgresOptions;
+use crate::options::{PostgresOptions, Statements};
 use crate::statement::Session;
 use crate::unique::{FIRST_WAIT_MS, WAIT_MS};
 use crate::{look, migrate, schedule};
@@ -48,6 +48,7 @@ pub struct PostgresStore {
     pool: Pool,
     singles: mpsc::Sender<Single>,
     listener: Arc<Listener>,
+    statements: Statements,
     claimed_since_vacuum: Arc<AtomicI64>,
     pub(crate) bounds: Arc<Bounds>,
     pub(crate) limits: Limits,
@@ -110,6 +111,7 @@ impl PostgresStore {
         let group = Group {
             pool: pool.clone(),
             listener: listener.clone(),
+            statements: options.statements,
             schema: options.schema.clone(),
             target: address.target.clone(),
             meter: meter.clone(),
@@ -118,6 +120,7 @@ impl PostgresStore {
         Ok(Self {
             singles,
             listener,
+            statements: options.statements,
             claimed_since_vacuum: Arc::default(),
             bounds: Arc::default(),
             limits: options.limits,
@@ -291,7 +294,7 @@ impl Store for PostgresStore {
             let advanced = self.advance_on(&transaction, advance).await?;
             transaction.commit().await.map_err(failed)?;
             advanced
-        } else if self.listener.pool_has_sessions() {
+        } else if self.statements.are_kept(&self.listener) {
             self.advance_on(&Session(&client), advance).await?
         } else {
             self.advance_on(&**client, advance).await?

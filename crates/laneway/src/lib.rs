@@ -80,7 +80,7 @@ pub use laneway_core::{
     Enqueued, FamilyPolicy, FamilyView, Progress, RetryPolicy, Store, StoreError, TaskId,
 };
 #[cfg(feature = "postgres")]
-pub use laneway_postgres::{PostgresOptions, PostgresStore};
+pub use laneway_postgres::{PostgresOptions, PostgresStore, Statements};
 #[cfg(feature = "sqlite")]
 pub use laneway_sqlite::{SqliteOptions, SqliteStore};
 

@@ -94,6 +94,14 @@ pub static SETTINGS: &[Setting] = &[
         "PostgreSQL: the address for the listener, when store.url leads to a pooler in transaction mode",
     ),
     Setting::new(
+        "store.statements",
+        Common,
+        "statements",
+        Form::Choice(&["auto", "named", "unnamed"]),
+        "PostgreSQL: whether the server keeps the statements that are sent over and over; auto does where no pooler in transaction mode is in between",
+    )
+    .default("auto"),
+    Setting::new(
         "store.schema",
         Common,
         "schema",

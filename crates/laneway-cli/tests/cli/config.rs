@@ -20,6 +20,7 @@ KEY                          VALUE                      FROM
 profile                      staging                    …/laneway.toml:1
 store.url                    postgres://ann:***@db/app  env DATABASE_URL
 store.direct_url             -                          default
+store.statements             auto                       default
 store.schema                 laneway                    default
 store.pool_size              3                          env LANEWAY_STORE_POOL_SIZE
 …
