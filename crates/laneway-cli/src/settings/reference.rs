@@ -64,7 +64,6 @@ about, also of a single task; `--yes` answers.
 
 ## What is not a setting
 
-- How statements are sent (`store.statements`): every call is one unnamed statement, which works with and without a pooler.
 - Leases and heartbeats (`worker.lease_ms`, `worker.heartbeat_ms`): all workers of a store must agree on them; a silent worker is dead after 30 s.
 - Batching of completions (`worker.flush_ms`, `worker.flush_max`): ends within a millisecond go together, and with the next claim.
 - Retention (`retention.*`): it belongs to the queue and not to the process that happens to clean up.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use crate::support::worker;
 use laneway_core::Store;
-use laneway_postgres::{PostgresOptions, PostgresStore};
+use laneway_postgres::{PostgresOptions, PostgresStore, Statements};
 use laneway_testkit::cluster::{Cluster, Database};
 use laneway_testkit::store::{a_task, until};
 use laneway_testkit::worker::ids;
@@ -74,6 +74,21 @@ async fn without_a_sign_of_sessions_statements_are_sent_whole() {
         assert!(names.len() >= 10, "{function}: {names:?}");
         assert!(names.iter().all(|name| name == "<unnamed>"), "{function}: {names:?}");
     }
+}
+
+#[tokio::test]
+async fn who_knows_better_says_so() {
+    let (database, schema) = scene().await;
+    let named = PostgresOptions::new(&database.url).schema(&schema).hints(false);
+    use_it(&PostgresStore::open(named.statements(Statements::Named)).await.unwrap()).await;
+    let names = names_of(&schema, "advance").await;
+    assert!(names.len() >= 5 && names.iter().all(|name| name != "<unnamed>"), "{names:?}");
+
+    let (database, schema) = scene().await;
+    let unnamed = PostgresOptions::new(&database.url).schema(&schema).statements(Statements::Unnamed);
+    use_it(&listening(unnamed).await).await;
+    let names = names_of(&schema, "advance").await;
+    assert!(names.len() >= 5 && names.iter().all(|name| name == "<unnamed>"), "{names:?}");
 }
 
 #[tokio::test]
