@@ -47,7 +47,7 @@ declare
     v_spared  boolean := false;        -- some kinds are paused
     v_due_at  timestamptz;             -- when something is due next
     v_alive   boolean;
-    v_plain   boolean;                 -- there are no lanes and no pauses in the queues that are claimed from
+    v_plain   boolean;                 -- there are no lanes and no pauses in the queues that are claimed from, and nothing was moved
     v_wanted  int := 0;
     v_got     int := 0;
     v_before  int := 0;
@@ -181,6 +181,7 @@ begin
     v_short := v_got < v_wanted or v_wanted = 0;
     if v_seen.tallied and not v_folded and v_short then
         perform fold_families();
+        v_plain := false;
     end if;
 
     -- One look at what is left, after all that this transaction writes: whoever sleeps or watches since then waits for its id to end.
