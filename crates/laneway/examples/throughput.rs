@@ -55,6 +55,14 @@ struct Seen {
     peak: AtomicUsize,
 }
 
+impl Seen {
+    async fn until_done(&self, tasks: usize) {
+        while self.done.load(Ordering::Relaxed) < tasks {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
 async fn work(work: Work, attempt: Attempt, State(seen): State<Arc<Seen>>) -> Result<(), std::io::Error> {
     if work.millis == 0 {
         let mut picked_up = seen.picked_up.lock().expect("no panics");
@@ -200,9 +208,7 @@ async fn io(store: StoreHandle) -> Result<Measured, Failure> {
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let stop = Stop::default();
     let running = tokio::spawn(worker(&store, &seen).build()?.run_until(stop.clone()));
-    while seen.done.load(Ordering::Relaxed) < 10_000 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    seen.until_done(10_000).await;
     stop.drain();
     running.await??;
     let rounded = |seconds: f64| json!((seconds * 100.0).round() / 100.0);
@@ -212,22 +218,20 @@ async fn io(store: StoreHandle) -> Result<Measured, Failure> {
     ])
 }
 
-/// 200 ms handlers at 1,000 slots, as a share of what the slots could do.
+/// 200 ms handlers at 1,000 slots, as a share of what the slots could do. Tasks that start together end together, so a window of
+/// time would hold a whole number of such waves: the time of thirty waves is measured, after five.
 async fn busy(store: StoreHandle) -> Result<Measured, Failure> {
     let seen = Arc::new(Seen::default());
     enqueue(&store, 40_000, 200).await?;
     let stop = Stop::default();
     let running = tokio::spawn(worker(&store, &seen).build()?.run_until(stop.clone()));
-    while seen.running.load(Ordering::Relaxed) < 1_000 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let (began, before) = (Instant::now(), seen.done.load(Ordering::Relaxed));
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let done = seen.done.load(Ordering::Relaxed) - before;
-    let ideal = began.elapsed().as_secs_f64() * 1_000.0 / 0.2;
+    seen.until_done(5_000).await;
+    let began = Instant::now();
+    seen.until_done(35_000).await;
+    let share = 30.0 * 0.2 / began.elapsed().as_secs_f64();
     stop.drain();
     running.await??;
-    Ok(vec![("busy_200ms_of_ideal", json!((done as f64 / ideal * 1_000.0).round() / 1_000.0))])
+    Ok(vec![("busy_200ms_of_ideal", json!((share * 1_000.0).round() / 1_000.0))])
 }
 
 /// 62 jobs of limit 3 with tasks of 1 to 2 s.
