@@ -7,11 +7,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use laneway_core::BulkState;
+use laneway_testkit::store::PATIENCE;
 
 use crate::support::{Session, program};
-
-/// How long something may take that must happen: a busy machine is slow, and a dead worker is missed after 30 s.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A daemon whose lines can be waited for.
 pub struct Daemon {
