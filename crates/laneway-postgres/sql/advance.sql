@@ -72,6 +72,13 @@ begin
         v_until := v_settled.hand_until;
     end if;
 
+    v_plain := v_lanes = '{}';
+    if p_bounds is not null then
+        for i in 1 .. cardinality(p_queues) loop
+            v_plain := v_plain and p_bounds[i * 4 - 1 : i * 4] = line_beginning();
+        end loop;
+    end if;
+
     -- One look at everything that there is to do besides, since most of it is rarely there.
     v_now := clock();
     select
@@ -83,8 +90,8 @@ begin
             (select p.due_at from parked p order by p.due_at limit 1)
         ) as due_at,
         (select s.next_fire_at from schedule s order by s.next_fire_at limit 1) as fire_at,
-        -- While looks from the beginning are slow, lanes are not asked for.
-        p_bounds is null and v_lanes = '{}' and not exists (select from turn t where t.queue = any (p_queues))
+        -- While looks from the beginning are slow, lanes are not asked for where turns were taken before.
+        v_plain and not exists (select from turn t where t.queue = any (p_queues))
             and not exists (select from mark m where m.queue = any (p_queues)) as is_plain
     into v_seen;
     v_due_at := v_seen.due_at;
@@ -133,7 +140,7 @@ begin
                 v_kinds := open_kinds(p_queues[i : i], v_kinds);
             end if;
             if v_plain and p_alone[i] is null then
-                v_row := claim_plain(p_session, p_number, p_queues[i], p_maxes[i], v_kinds);
+                v_row := claim_plain(p_session, p_number, p_queues[i], p_maxes[i], v_kinds, p_bounds[i * 4 - 3 : i * 4 - 2]);
                 v_got := v_got + coalesce(cardinality(v_row.task_ids), 0);
                 v_leases := v_leases || v_row.lease_id;
                 return next v_row;

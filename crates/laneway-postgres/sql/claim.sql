@@ -27,7 +27,7 @@ create or replace function claim(
 ) returns setof advance_row
 language plpgsql as $$
 declare
-    c_start    constant bigint[] := array[-32768, 0, -32768, -9223372036854775807];
+    c_start    constant bigint[] := array[-32768, 0] || line_beginning();
     c_bytes    constant bigint := 4000000;    -- of payload in one claim: an array holds 1 GB, and memory is shared
     v_now      timestamptz := clock();
     v_from     bigint[] := coalesce(p_bounds, c_start);
@@ -191,19 +191,24 @@ begin
     return next v_row;
 end $$;
 
--- The same for a queue that is open and has no lanes, from the beginning: the ordinary case, in one round. Answers with one row, which
+-- The same for a queue that is open and has no lanes: the ordinary case, in one round. p_bound: priority and id. Answers with one row, which
 -- carries the lease, if there was a task, and the bounds.
-create or replace function claim_plain(p_session uuid, p_number bigint, p_queue text, p_max int, p_kinds text[]) returns advance_row
+create or replace function claim_plain(p_session uuid, p_number bigint, p_queue text, p_max int, p_kinds text[], p_bound bigint[]) returns advance_row
 language plpgsql as $$
 declare
+    c_start   constant bigint[] := array[-32768, 0];
     c_bytes   constant bigint := 4000000;     -- as above
     v_now     timestamptz := clock();
     v_started timestamptz := clock_timestamp();
+    v_from    bigint[] := coalesce(p_bound, c_start);
     v_got     record;
     v_us      bigint;
     v_row     advance_row;
 begin
-    v_got := pick_free(p_queue, p_kinds, (-32768)::smallint, 0, p_max, c_bytes);
+    if p_bound is not null and exists (select from task t where t.queue = p_queue and t.lane = 0 and t.priority < p_bound[1]) then
+        v_from := c_start;
+    end if;
+    v_got := pick_free(p_queue, p_kinds, v_from[1]::smallint, v_from[2], p_max, c_bytes);
     v_us := extract(microseconds from clock_timestamp() - v_started);
     if v_got.is_odd then
         select * into v_row from take_tasks(p_session, p_number, p_queue, null, v_got.tids, '{}', '{}', null, v_now);
@@ -211,16 +216,20 @@ begin
         v_row := take_plain(p_session, p_number, p_queue, v_got.tids, v_got.has_parents, v_now);
     end if;
     v_row.queue := p_queue;
-    v_row.bounds := coalesce(v_got.last, array[-32768, 0]) || array[-32768, -9223372036854775807, v_us];
+    v_row.bounds := coalesce(v_got.last, v_from) || line_beginning() || v_us;
     return v_row;
 end $$;
+
+-- The bound of a line from which no turn was taken.
+create or replace function line_beginning() returns bigint[]
+language sql immutable as $$ select '{-32768, -9223372036854775807}'::bigint[] $$;
 
 -- Where to look for turns: at the bound, unless something more urgent stands in front of it.
 create or replace function line_start(p_queue text, p_bounds bigint[]) returns bigint[]
 language plpgsql as $$
 begin
     if p_bounds is null or exists (select from turn t where t.queue = p_queue and t.priority < p_bounds[3]) then
-        return array[-32768, -9223372036854775807];
+        return line_beginning();
     end if;
     return p_bounds[3:4];
 end $$;

@@ -43,6 +43,7 @@ begin
 
     -- Plain successes, the ordinary case, go into history as they are. What few of them have is looked for here, in one statement.
     select array_agg(l.id) as leases, array_agg(case when l.task_ids <> s.ids then i.at + 1 end) as firsts, array_agg(i.at - i.task) as lasts,
+        array_agg(d.tasks - i.task = l.tasks) as closes,
         bool_or(l.lanes is not null) as lanes, bool_or(l.sizes is not null) as bodies, bool_or(l.extras is not null) as extras,
         bool_or(l.parent_ids is not null) as parents,
         exists (select from cancel_request) as asked,
@@ -51,6 +52,11 @@ begin
     from unnest(p_leases, p_tokens, p_tasks, p_delays) i(lease, token, task, at)
     cross join lateral (select * from lease l where l.id = i.lease offset 0) l
     cross join lateral (select p_ids[i.at + 1 : i.at - i.task] as ids offset 0) s
+    cross join lateral (
+        select coalesce(sum(cardinality(d.task_ids)), 0) as tasks, bool_or(d.task_ids && s.ids) as is_done
+        from settled d
+        where d.lease_id = l.id
+    ) d
     where i.task < 0
       and l.token = i.token
       and l.id = any (v_locked)
@@ -58,9 +64,9 @@ begin
       and l.attempts is null
       and l.crashes is null
       and l.task_ids[l.tasks] - l.task_ids[1] < 16384
-      and not exists (select from settled d where d.lease_id = l.id and d.task_ids && s.ids);
+      and d.is_done is not true;
     if v_plain.leases is not null then
-        v_hand := settle_plain(v_plain.leases, v_plain.firsts, v_plain.lasts, p_ids, v_plain.unkept,
+        v_hand := settle_plain(v_plain.leases, v_plain.firsts, v_plain.lasts, v_plain.closes, p_ids, v_plain.unkept,
             v_plain.lanes, v_plain.bodies, v_plain.extras, v_plain.parents, v_plain.asked);
         hand_queues := v_hand.hand_queues;
         hand_lanes := v_hand.hand_lanes;
@@ -178,16 +184,17 @@ begin
 end $$;
 
 -- Plain successes of leases: of each the tasks p_ids[first:last], or all of it where first is null. History takes the arrays of a whole lease
--- as they are. p_unkept: the queues that keep no successes. The flags: some task has a lane, a large payload, extras, a parent; somebody has
+-- as they are. p_closes: nothing of the lease is left then. p_unkept: the queues that keep no successes. The flags: some task has a lane, a large payload, extras, a parent; somebody has
 -- asked to cancel some running task.
 create or replace function settle_plain(
-    p_leases bigint[], p_firsts bigint[], p_lasts bigint[], p_ids bigint[], p_unkept text[],
+    p_leases bigint[], p_firsts bigint[], p_lasts bigint[], p_closes boolean[], p_ids bigint[], p_unkept text[],
     p_lanes boolean, p_bodies boolean, p_extras boolean, p_parents boolean, p_asked boolean,
     out hand_queues text[], out hand_lanes bigint[], out hand_priorities smallint[], out hand_afters bigint[], out hand_until bigint
 )
 language plpgsql as $$
 declare
     v_whole bigint[] := p_leases;
+    v_closed bigint[];
     v_parts boolean := num_nonnulls(variadic p_firsts) > 0;
 begin
     if p_unkept <> '{}' then
@@ -235,35 +242,36 @@ begin
         group by t.lease, t.queue;
     end if;
     if v_parts then
-        v_whole := array(select p.lease from unnest(p_leases, p_firsts) p(lease, first) where p.first is null);
         insert into ended_plain (ended_at, started_at, lowest_id, tasks, queue, task_ids, kinds, enqueued_ats, lanes, priorities, max_attempts, ready_ats,
             parent_ids, depths)
-        select clock(), l.claimed_at, t.ids[1], cardinality(t.ids), l.queue, t.ids, t.kinds, t.enqueued_ats,
-            case when l.lanes is not null then t.lanes end,
-            case when l.priorities is not null then t.priorities end,
-            case when l.max_attempts is not null then t.max_attempts end,
-            case when l.ready_ats is not null then t.ready_ats end,
-            case when l.parent_ids is not null then t.parent_ids end,
-            case when l.depths is not null then t.depths end
+        select clock(), l.claimed_at, s.ids[1], cardinality(s.ids), l.queue, s.ids, t.kinds, t.enqueued_ats,
+            part_of(l.task_ids, l.lanes, s.ids), part_of(l.task_ids, l.priorities, s.ids), part_of(l.task_ids, l.max_attempts, s.ids),
+            part_of(l.task_ids, l.ready_ats, s.ids), part_of(l.task_ids, l.parent_ids, s.ids), part_of(l.task_ids, l.depths, s.ids)
         from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
         cross join lateral (select * from lease l where l.id = p.lease offset 0) l
         cross join lateral (select p_ids[p.first : p.last] as ids offset 0) s
         cross join lateral (
-            select array_agg(u.id) as ids, array_agg(u.kind) as kinds, array_agg(u.enqueued_at) as enqueued_ats, array_agg(u.lane) as lanes,
-                array_agg(u.priority) as priorities, array_agg(u.max_attempts) as max_attempts, array_agg(u.ready_at) as ready_ats,
-                array_agg(u.parent_id) as parent_ids, array_agg(u.depth) as depths
-            from unnest(l.task_ids, l.kinds, l.enqueued_ats, l.lanes, l.priorities, l.max_attempts, l.ready_ats, l.parent_ids, l.depths)
-                u(id, kind, enqueued_at, lane, priority, max_attempts, ready_at, parent_id, depth)
+            select array_agg(u.kind) as kinds, array_agg(u.enqueued_at) as enqueued_ats
+            from unnest(l.task_ids, l.kinds, l.enqueued_ats) u(id, kind, enqueued_at)
             where u.id = any (s.ids)
         ) t
         where p.first is not null
           and l.queue <> all (p_unkept);
 
-        insert into settled (lease_id, task_ids)
-        select p.lease, p_ids[p.first : p.last]
-        from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
-        where p.first is not null;
-        perform close_leases(p_leases);
+        if false = any (p_closes) then
+            insert into settled (lease_id, task_ids)
+            select p.lease, p_ids[p.first : p.last]
+            from unnest(p_leases, p_firsts, p_lasts, p_closes) p(lease, first, last, closes)
+            where not p.closes;
+        end if;
+        if true = any (p_closes) then
+            v_closed := array(select p.lease from unnest(p_leases, p_firsts, p_closes) p(lease, first, closes) where p.closes and p.first is not null);
+            v_whole := array(select p.lease from unnest(p_leases, p_firsts) p(lease, first) where p.first is null);
+            delete from settled where lease_id = any (v_closed);
+            delete from lease where id = any (v_closed);
+        else
+            v_whole := '{}';
+        end if;
     end if;
     if v_whole <> '{}' then
         with gone as (
@@ -279,6 +287,14 @@ begin
         where l.queue <> all (p_unkept);
     end if;
 end $$;
+
+-- Of the values of a lease's tasks those of a part of its tasks.
+create or replace function part_of(p_ids bigint[], p_values anyarray, p_part bigint[]) returns anyarray
+language sql immutable strict as $$
+    select array_agg(u.value)
+    from unnest(p_ids, p_values) u(id, value)
+    where u.id = any (p_part)
+$$;
 
 -- The tasks that settle_plain settles, with what few of them have.
 create or replace function plain_tasks(

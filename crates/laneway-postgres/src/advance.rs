@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 use uuid::Uuid;
 
-use crate::bounds::NUMBERS;
+use crate::bounds::{Look, NUMBERS};
 use crate::error::{is_data_error, translate};
 use crate::family::{IdRange, Spawns, refuse_spawned};
 use crate::statement::Connection;
@@ -273,8 +273,10 @@ impl PostgresStore {
         parameters.extend(spawns.iter().flat_map(Spawns::parameters));
         let rows = client.rows(&text, &parameters).await?;
         let answer = Answer::read(&rows);
-        for (queue, numbers, tasks) in answer.bounds {
-            self.bounds.moved(request.session, queue, &numbers, from_start, tasks);
+        for (queue, numbers, got) in answer.bounds {
+            let claim = request.claims.iter().find(|claim| claim.queue == queue);
+            let wanted = claim.map_or(0, |claim| claim.max as usize);
+            self.bounds.moved(request.session, queue, Look { numbers: &numbers, from_start, wanted, got });
         }
         let order: HashMap<_, _> =
             request.claims.iter().enumerate().rev().map(|(place, claim)| (&claim.queue, place)).collect();
