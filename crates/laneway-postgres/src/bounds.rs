@@ -106,11 +106,7 @@ mod tests {
     fn cheap_looks_always_begin_at_the_beginning_and_slow_ones_seldom() {
         let (bounds, session, queue) = (Bounds::default(), SessionId::random(), QueueName::default());
         let look = |numbers: &[i64]| {
-            bounds.moved(
-                session,
-                queue.clone(),
-                Look { numbers, from_start: true, wanted: 20, got: 10 },
-            );
+            bounds.moved(session, queue.clone(), Look { numbers, from_start: true, wanted: 20, got: 10 });
         };
         look(&[0, 7, 0, 3, 300]);
         assert_eq!(bounds.start(session, &queue, Scan::Auto), None);

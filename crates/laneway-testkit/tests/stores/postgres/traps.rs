@@ -726,6 +726,37 @@ async fn a_whole_lease_and_a_single_task_that_end_together_leave_turns_that_agre
     trap.check().await;
 }
 
+/// A claim that starts where the last one stopped passes over what came back behind it. It must not pass over anything else.
+#[tokio::test]
+async fn a_claim_from_a_bound_sees_what_is_more_urgent_and_what_has_a_lane() {
+    let trap = Trap::set().await;
+    let worker = trap.worker().await;
+    let client = trap.database.connect().await.unwrap();
+    let [behind, bound, next] =
+        [trap.enqueue(a_task()).await, trap.enqueue(a_task()).await, trap.enqueue(a_task()).await];
+    let mut number = 0_i64;
+    let mut claim = async |position: Option<Vec<i64>>| {
+        number += 1;
+        let claim = "select task_ids, bounds from laneway.advance($1, $2, false, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+            array['default'], array[1], array[null], array[null], $3) where task_ids is not null";
+        let row = client.query_opt(claim, &[&worker.session().0, &number, &position]).await.unwrap();
+        row.map(|row| TaskId(row.get::<_, Vec<i64>>(0)[0]))
+    };
+    let position = Some(vec![0, bound.0, -32768, -9_223_372_036_854_775_807]);
+
+    assert_eq!(claim(position.clone()).await, Some(next));
+    assert_eq!(claim(position.clone()).await, None);
+    let urgent = trap.enqueue(a_task().priority(-1)).await;
+    assert_eq!(claim(position.clone()).await, Some(urgent));
+    let laned = trap.enqueue(a_task().lane("a")).await;
+    assert_eq!(claim(position.clone()).await, Some(laned));
+    let later = trap.enqueue(a_task().priority(5)).await;
+    assert_eq!(claim(position).await, Some(later));
+    assert_eq!(claim(None).await, Some(behind));
+    assert_eq!(claim(None).await, Some(bound));
+    trap.check().await;
+}
+
 #[tokio::test]
 async fn ids_are_handed_out_one_by_one() {
     let trap = Trap::set().await;
