@@ -1,6 +1,7 @@
 //! What is special of PostgreSQL: transactions that stay open, connections, plans, hints, and its own faces.
 
 mod act;
+mod bounds;
 mod families;
 mod hints;
 mod looking;
