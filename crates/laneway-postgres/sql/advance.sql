@@ -47,7 +47,8 @@ declare
     v_spared  boolean := false;        -- some kinds are paused
     v_due_at  timestamptz;             -- when something is due next
     v_alive   boolean;
-    v_plain   boolean;                 -- there are no lanes and no pauses in the queues that are claimed from, and nothing was moved
+    v_plain   boolean;                 -- there are no lanes and no pauses in the queues that are claimed from
+    v_moved   boolean := false;        -- what was due or has ended may have made tasks runnable, and changed what is due next
     v_wanted  int := 0;
     v_got     int := 0;
     v_before  int := 0;
@@ -114,14 +115,17 @@ begin
     end if;
     if v_alive and v_due_at <= v_now and p_queues <> '{}' then
         perform move_due(1000);
-        v_plain := false;
+        v_moved := true;
     end if;
     if v_seen.tallied then
         v_folded := p_number % 8 = 0 or not tallies_can_wait();
         if v_folded then
             perform fold_families();
-            v_plain := false;
+            v_moved := true;
         end if;
+    end if;
+    if v_moved and v_plain then
+        v_plain := not exists (select from turn t where t.queue = any (p_queues)) and not exists (select from mark m where m.queue = any (p_queues));
     end if;
 
     -- Turns that were freed in queues from which nothing is claimed now go back into the line.
@@ -188,7 +192,7 @@ begin
     v_short := v_got < v_wanted or v_wanted = 0;
     if v_seen.tallied and not v_folded and v_short then
         perform fold_families();
-        v_plain := false;
+        v_moved := true;
     end if;
 
     -- One look at what is left, after all that this transaction writes: whoever sleeps or watches since then waits for its id to end.
@@ -206,8 +210,8 @@ begin
         -- A parent that somebody else holds just now: its end may let others start.
         v_left.blocked := v_left.blocked or v_seen.tallied and exists (select from tally);
         v_answer.remaining := case when v_left.blocked then 'blocked' else 'nothing' end;
-        if not v_plain then
-            v_due_at := least(     -- what was due has been moved, and lanes may have been parked
+        if v_moved or not v_plain then
+            v_due_at := least(     -- lanes may have been parked, too
                 (select l.due_at from later l where l.due_at < 'infinity' order by l.due_at limit 1),
                 (select p.due_at from parked p order by p.due_at limit 1),
                 (select p.expires_at from pause p where p.expires_at is not null order by p.expires_at limit 1)

@@ -213,15 +213,21 @@ begin
         where t.lane <> 0;
     end if;
     if p_parents then
-        -- Not by plain_tasks, which takes all columns apart: large families end here.
+        -- Not by plain_tasks, which takes all columns apart: large families end here. Mostly all are children of one parent.
         insert into tally (parent_id, delta, completed)
-        select t.parent_id, -count(*), count(*)
+        select t.parent_id, -sum(t.n), sum(t.n)
         from unnest(p_leases, p_firsts, p_lasts) p(lease, first, last)
-        cross join lateral (select l.task_ids, l.parent_ids from lease l where l.id = p.lease offset 0) l
-        cross join lateral (select p_ids[p.first : p.last] as ids offset 0) s
-        cross join lateral unnest(l.task_ids, l.parent_ids) t(id, parent_id)
-        where t.parent_id is not null
-          and (p.first is null or t.id = any (s.ids))
+        cross join lateral (select l.tasks, l.task_ids, l.parent_ids, l.parent_ids[1] = all (l.parent_ids) as is_one from lease l where l.id = p.lease offset 0) l
+        cross join lateral (
+            select l.parent_ids[1] as parent_id, coalesce(p.last - p.first + 1, l.tasks) as n
+            where l.is_one
+            union all
+            select u.parent_id, 1
+            from unnest(l.task_ids, l.parent_ids) u(id, parent_id)
+            where l.is_one is not true
+              and u.parent_id is not null
+              and (p.first is null or u.id = any (p_ids[p.first : p.last]))
+        ) t
         group by t.parent_id;
     end if;
     if p_bodies then
