@@ -316,6 +316,11 @@ impl TaskOptions {
         }
     }
 
+    /// Whether a new task has options to keep.
+    pub fn are_set(task: &NewTask) -> bool {
+        Self::of(task) != Self::default()
+    }
+
     /// The options as stores keep them: `None` when there is nothing to keep.
     pub fn to_stored(&self) -> Option<String> {
         (*self != Self::default())

@@ -198,13 +198,18 @@ begin
     ));
 end $$;
 
--- Bulk enqueue, first: hands out ids.
-create or replace function bulk_ids(p_tasks int) returns bigint[]
-language sql
+-- Bulk enqueue, first: hands out ids: from the first one on, or, if others drew some at the same time, one by one.
+create or replace function bulk_ids(p_tasks int, out first_id bigint, out ids bigint[])
+language plpgsql
 set search_path from current
 as $$
-    select array(select nextval('task_id_seq') from generate_series(1, p_tasks))
-$$;
+begin
+    ids := array(select nextval('task_id_seq') from generate_series(1, p_tasks));
+    first_id := ids[1];
+    if ids[p_tasks] - first_id = p_tasks - 1 then
+        ids := null;
+    end if;
+end $$;
 
 -- Bulk enqueue, before COPY: the ids, keys and limits of lanes, and the database's time. A lane of null stands for the tasks of a queue
 -- without lane: in a serial queue they get one. p_parent: whose children they are, if they are some.
@@ -243,10 +248,10 @@ begin
     from take_keys(p_ids, p_queues, p_kinds, p_payloads, p_keys, p_scopes, p_windows_ms, p_conflicts, p_hashes, p_bytes_max) k;
 end $$;
 
--- Bulk enqueue, after COPY: marks, then hints.
+-- Bulk enqueue, after COPY: marks, then hints. The ids of its tasks: from the first to the last, or, if others were drawn between them, one by one.
 create or replace function bulk_end(
     p_mark_queues text[], p_mark_keys text[], p_mark_counts int[], p_mark_limits int[], p_mark_priorities smallint[],
-    p_mark_slowests smallint[], p_queues text[], p_counts int[], p_ids bigint[]
+    p_mark_slowests smallint[], p_queues text[], p_counts int[], p_first_id bigint, p_last_id bigint, p_ids bigint[]
 ) returns void
 language plpgsql
 set search_path from current
@@ -262,7 +267,7 @@ begin
     from unnest(p_queues, p_counts) u(queue, n)
     where not exists (select from queue q where q.name = u.queue and not q.statistics);
     if is_watched() then
-        perform announce_written(p_ids);
+        perform announce_written(coalesce(p_ids, array(select generate_series(p_first_id, p_last_id))));
     end if;
     perform hint(p_queues);
 end $$;

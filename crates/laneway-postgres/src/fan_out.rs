@@ -9,7 +9,7 @@ use laneway_core::{Advance, Advanced, Outcome, Settle, StoreError, TaskId, Verdi
 use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
 
-use crate::enqueue::{Birth, copy_tasks, draw_ids};
+use crate::copy::{Birth, copy_tasks, draw_ids};
 use crate::error::translate;
 use crate::family::IdRange;
 use crate::store::{PostgresStore, read_committed};

@@ -24,6 +24,7 @@ mod act;
 mod advance;
 mod bounds;
 mod connect;
+mod copy;
 mod enqueue;
 mod error;
 mod family;

@@ -1,0 +1,357 @@
+//! Many tasks at once, by COPY, in a transaction of the caller: ids first, then rows, then marks and hints.
+//!
+//! A row costs by the column, so columns in which all rows have the default are left to the table. Rows are made while the server
+//! stores those before them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
+
+use jiff::Timestamp;
+use laneway_core::{NewTask, TaskOptions, When};
+use tokio_postgres::Transaction;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
+/// Payloads from this size on are kept in `body`. The functions in `enqueue.sql` know the same number.
+const BODY_BYTES_MIN: usize = 1_000;
+/// What the table makes of a task that says nothing.
+const MAX_ATTEMPTS: u32 = 25;
+
+/// Draws ids for so many tasks, in ascending order.
+pub(crate) async fn draw_ids(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    tasks: usize,
+) -> Result<Vec<i64>, tokio_postgres::Error> {
+    let text = format!("select first_id, ids from {schema}.bulk_ids(p_tasks => $1)");
+    let row = transaction.query_typed(&text, &[(&(tasks as i32), Type::INT4)]).await?.remove(0);
+    let first: i64 = row.get(0);
+    Ok(row.get::<_, Option<_>>(1).unwrap_or_else(|| (first..first + tasks as i64).collect()))
+}
+
+/// Whose children tasks are, and how deep that is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Birth {
+    pub parent: i64,
+    pub depth: i16,
+}
+
+/// Stores tasks, with marks and hints. Ids are drawn by the caller, and ascend.
+pub(crate) async fn copy_tasks(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    new: &[(i64, &NewTask)],
+    birth: Option<Birth>,
+) -> Result<(), tokio_postgres::Error> {
+    let lanes = DistinctLanes::of(new);
+    let parent = birth.map(|birth| birth.parent);
+    let begun = transaction
+        .query_typed(
+            &format!(
+                "select lanes, keys, limits, at from {schema}.bulk_begin(p_queues => $1, p_lanes => $2, p_parent => $3)"
+            ),
+            &[(&lanes.queues, Type::TEXT_ARRAY), (&lanes.keys, Type::TEXT_ARRAY), (&parent, Type::INT8)],
+        )
+        .await?
+        .remove(0);
+    let limits: Vec<Option<i32>> = begun.get(2);
+    let bulk =
+        Bulk { new, lanes: &lanes, lane_ids: begun.get(0), keys: begun.get(1), now: begun.get(3), birth };
+    let shape = Shape::of(&bulk);
+    copy_rows(transaction, schema, &bulk, shape).await?;
+    copy_rows(transaction, schema, &bulk, Shape { later: true, ..shape }).await?;
+    copy_bodies(transaction, schema, &bulk).await?;
+
+    let mut marks = Marks::default();
+    if bulk.keys.iter().any(Option::is_some) {
+        for (n, place) in lanes.of_task.iter().enumerate() {
+            let row = bulk.row(n);
+            // A limit counts from now on, also that of a task for later.
+            let limit = row.task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored());
+            let limit = limit.or(limits[*place]);
+            if row.key.is_some() && (row.due_at.is_none() || limit.is_some()) {
+                marks.add(*place, limit, row.due_at.is_none().then_some(row.task.priority as i16));
+            }
+        }
+    }
+    let mark_queues: Vec<_> = marks.places.iter().map(|place| lanes.queues[*place]).collect();
+    let mark_keys: Vec<_> = marks.places.iter().map(|place| bulk.keys[*place]).collect();
+    let (queues, counts): (Vec<_>, Vec<_>) = lanes.per_queue().into_iter().unzip();
+    let (first, last) = (new.first().map(|(id, _)| *id), new.last().map(|(id, _)| *id));
+    let is_range = last.zip(first).is_none_or(|(last, first)| last - first == new.len() as i64 - 1);
+    let ids: Option<Vec<_>> = (!is_range).then(|| new.iter().map(|(id, _)| *id).collect());
+    transaction
+        .query_typed(
+            &format!(
+                "select {schema}.bulk_end(p_mark_queues => $1, p_mark_keys => $2, p_mark_counts => $3, \
+                 p_mark_limits => $4, p_mark_priorities => $5, p_mark_slowests => $6, p_queues => $7, p_counts => $8, \
+                 p_first_id => $9, p_last_id => $10, p_ids => $11)"
+            ),
+            &[
+                (&mark_queues, Type::TEXT_ARRAY),
+                (&mark_keys, Type::TEXT_ARRAY),
+                (&marks.counts, Type::INT4_ARRAY),
+                (&marks.limits, Type::INT4_ARRAY),
+                (&marks.priorities, Type::INT2_ARRAY),
+                (&marks.slowests, Type::INT2_ARRAY),
+                (&queues, Type::TEXT_ARRAY),
+                (&counts, Type::INT4_ARRAY),
+                (&first, Type::INT8),
+                (&last, Type::INT8),
+                (&ids, Type::INT8_ARRAY),
+            ],
+        )
+        .await
+        .map(drop)
+}
+
+/// What is stored together.
+struct Bulk<'a> {
+    new: &'a [(i64, &'a NewTask)],
+    lanes: &'a DistinctLanes<'a>,
+    /// Per lane its id, and the key that counts.
+    lane_ids: Vec<i64>,
+    keys: Vec<Option<&'a str>>,
+    now: Timestamp,
+    birth: Option<Birth>,
+}
+
+struct CopyRow<'a> {
+    id: i64,
+    lane: i64,
+    key: Option<&'a str>,
+    task: &'a NewTask,
+    due_at: Option<Timestamp>,
+}
+
+impl Bulk<'_> {
+    fn row(&self, n: usize) -> CopyRow<'_> {
+        let ((id, task), lane) = (self.new[n], self.lanes.of_task[n]);
+        let due_at = match task.when {
+            When::Now => None,
+            When::After(delay) => self.now.checked_add(delay).ok(),
+            When::At(due) => Some(due),
+        };
+        let due_at = due_at.filter(|due| *due > self.now);
+        CopyRow { id, lane: self.lane_ids[lane], key: self.keys[lane], task, due_at }
+    }
+}
+
+impl CopyRow<'_> {
+    fn is_large(&self) -> bool {
+        self.task.payload.as_str().len() >= BODY_BYTES_MIN
+    }
+}
+
+/// Every lane of a bulk once, in order of appearance; for tasks without one, their queue.
+struct DistinctLanes<'a> {
+    queues: Vec<&'a str>,
+    keys: Vec<Option<&'a str>>,
+    tasks: Vec<i32>,
+    /// Per task the place of its lane.
+    of_task: Vec<usize>,
+}
+
+impl<'a> DistinctLanes<'a> {
+    fn of(tasks: &[(i64, &'a NewTask)]) -> Self {
+        let mut places = HashMap::new();
+        let of_task = Vec::with_capacity(tasks.len());
+        let mut lanes = Self { queues: vec![], keys: vec![], tasks: vec![], of_task };
+        for (_, task) in tasks {
+            let key = task.lane.as_ref().map(|lane| lane.key.as_str());
+            let place = *places.entry((task.queue.as_str(), key)).or_insert_with(|| {
+                lanes.queues.push(task.queue.as_str());
+                lanes.keys.push(key);
+                lanes.tasks.push(0);
+                lanes.keys.len() - 1
+            });
+            lanes.tasks[place] += 1;
+            lanes.of_task.push(place);
+        }
+        lanes
+    }
+
+    fn per_queue(&self) -> BTreeMap<&'a str, i32> {
+        let mut per_queue = BTreeMap::new();
+        for (queue, tasks) in std::iter::zip(&self.queues, &self.tasks) {
+            *per_queue.entry(*queue).or_default() += tasks;
+        }
+        per_queue
+    }
+}
+
+/// One mark per lane: how many tasks, the last limit that was named, the most and the least urgent priority.
+#[derive(Default)]
+struct Marks {
+    places: Vec<usize>,
+    counts: Vec<i32>,
+    limits: Vec<Option<i32>>,
+    priorities: Vec<i16>,
+    slowests: Vec<i16>,
+    of_lane: HashMap<usize, usize>,
+}
+
+impl Marks {
+    /// `runnable`: the priority of a task that may start now.
+    fn add(&mut self, lane: usize, limit: Option<i32>, runnable: Option<i16>) {
+        let mark = *self.of_lane.entry(lane).or_insert_with(|| {
+            self.places.push(lane);
+            self.counts.push(0);
+            self.limits.push(None);
+            self.priorities.push(i16::MAX);
+            self.slowests.push(i16::MIN);
+            self.places.len() - 1
+        });
+        self.counts[mark] += i32::from(runnable.is_some());
+        self.limits[mark] = limit.or(self.limits[mark]);
+        self.priorities[mark] = self.priorities[mark].min(runnable.unwrap_or(i16::MAX));
+        self.slowests[mark] = self.slowests[mark].max(runnable.unwrap_or(i16::MIN));
+    }
+}
+
+/// What the rows of one COPY have beside what every task has.
+#[derive(Clone, Copy)]
+struct Shape {
+    lanes: bool,
+    priorities: bool,
+    max_attempts: bool,
+    extras: bool,
+    later: bool,
+    birth: Option<Birth>,
+}
+
+impl Shape {
+    /// Of those that may start now.
+    fn of(bulk: &Bulk<'_>) -> Self {
+        let any = |is: fn(&NewTask) -> bool| bulk.new.iter().any(|(_, task)| is(task));
+        Self {
+            lanes: bulk.lane_ids.iter().any(|lane| *lane != 0),
+            priorities: any(|task| task.priority != 0),
+            max_attempts: any(|task| task.max_attempts != MAX_ATTEMPTS),
+            extras: any(TaskOptions::are_set),
+            later: false,
+            birth: bulk.birth,
+        }
+    }
+
+    fn table(self) -> &'static str {
+        if self.later { "later" } else { "task" }
+    }
+
+    /// In the order in which [`copy_rows`] writes them.
+    fn columns(self) -> Vec<(&'static str, Type)> {
+        let mut columns = vec![
+            ("id", Type::INT8),
+            ("enqueued_at", Type::TIMESTAMPTZ),
+            ("size", Type::INT4),
+            ("queue", Type::TEXT),
+            ("kind", Type::TEXT),
+            ("payload", Type::JSON),
+        ];
+        let more: [(bool, &[_]); 6] = [
+            (self.lanes, &[("lane", Type::INT8)]),
+            (self.priorities, &[("priority", Type::INT2)]),
+            (self.max_attempts, &[("max_attempts", Type::INT2)]),
+            (self.extras, &[("extra", Type::JSON)]),
+            (self.later, &[("due_at", Type::TIMESTAMPTZ), ("lane_key", Type::TEXT)]),
+            (self.birth.is_some(), &[("parent_id", Type::INT8), ("depth", Type::INT2)]),
+        ];
+        more.into_iter()
+            .filter(|(is_there, _)| *is_there)
+            .for_each(|(_, more)| columns.extend_from_slice(more));
+        columns
+    }
+}
+
+async fn copy_rows(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    bulk: &Bulk<'_>,
+    shape: Shape,
+) -> Result<(), tokio_postgres::Error> {
+    let belongs = |row: &CopyRow<'_>| row.due_at.is_some() == shape.later;
+    if !(0..bulk.new.len()).any(|n| belongs(&bulk.row(n))) {
+        return Ok(());
+    }
+    let (names, types): (Vec<_>, Vec<_>) = shape.columns().into_iter().unzip();
+    let statement = format!("copy {schema}.{} ({}) from stdin binary", shape.table(), names.join(", "));
+    let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(&statement).await?, &types));
+    for n in 0..bulk.new.len() {
+        let row = bulk.row(n);
+        if !belongs(&row) {
+            continue;
+        }
+        let CopyRow { task, .. } = row;
+        let payload = (!row.is_large()).then(|| JsonText(task.payload.as_str()));
+        let size = task.payload.as_str().len() as i32;
+        let (queue, kind) = (task.queue.as_str(), task.kind.as_str());
+        let (priority, max_attempts) = (task.priority as i16, task.max_attempts as i16);
+        let extra = shape.extras.then(|| TaskOptions::stored(task)).flatten();
+        let extra = extra.as_deref().map(JsonText);
+        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(types.len());
+        values.extend([&row.id as &(dyn ToSql + Sync), &bulk.now, &size, &queue, &kind, &payload]);
+        if shape.lanes {
+            values.push(&row.lane);
+        }
+        if shape.priorities {
+            values.push(&priority);
+        }
+        if shape.max_attempts {
+            values.push(&max_attempts);
+        }
+        if shape.extras {
+            values.push(&extra);
+        }
+        if shape.later {
+            values.extend([&row.due_at as &(dyn ToSql + Sync), &row.key]);
+        }
+        if let Some(birth) = &shape.birth {
+            values.extend([&birth.parent as &(dyn ToSql + Sync), &birth.depth]);
+        }
+        writer.as_mut().write(&values).await?;
+    }
+    writer.finish().await?;
+    Ok(())
+}
+
+async fn copy_bodies(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    bulk: &Bulk<'_>,
+) -> Result<(), tokio_postgres::Error> {
+    if !(0..bulk.new.len()).any(|n| bulk.row(n).is_large()) {
+        return Ok(());
+    }
+    let statement = format!("copy {schema}.body (task_id, payload) from stdin binary");
+    let sink = transaction.copy_in(&statement).await?;
+    let mut writer = pin!(BinaryCopyInWriter::new(sink, &[Type::INT8, Type::JSON]));
+    for n in 0..bulk.new.len() {
+        let row = bulk.row(n);
+        if row.is_large() {
+            writer.as_mut().write(&[&row.id, &JsonText(row.task.payload.as_str())]).await?;
+        }
+    }
+    writer.finish().await?;
+    Ok(())
+}
+
+/// JSON text on its way into a `json` column.
+#[derive(Debug)]
+struct JsonText<'a>(&'a str);
+
+impl ToSql for JsonText<'_> {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut bytes::BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::JSON
+    }
+
+    to_sql_checked!();
+}
