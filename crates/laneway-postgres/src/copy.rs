@@ -43,28 +43,32 @@ pub(crate) async fn copy_tasks(
     new: &[(i64, &NewTask)],
     birth: Option<Birth>,
 ) -> Result<(), tokio_postgres::Error> {
-    let lanes = DistinctLanes::of(new);
+    let survey = Survey::of(new);
     let parent = birth.map(|birth| birth.parent);
     let begun = transaction
         .query_typed(
             &format!(
                 "select lanes, keys, limits, at from {schema}.bulk_begin(p_queues => $1, p_lanes => $2, p_parent => $3)"
             ),
-            &[(&lanes.queues, Type::TEXT_ARRAY), (&lanes.keys, Type::TEXT_ARRAY), (&parent, Type::INT8)],
+            &[(&survey.queues, Type::TEXT_ARRAY), (&survey.keys, Type::TEXT_ARRAY), (&parent, Type::INT8)],
         )
         .await?
         .remove(0);
     let limits: Vec<Option<i32>> = begun.get(2);
     let bulk =
-        Bulk { new, lanes: &lanes, lane_ids: begun.get(0), keys: begun.get(1), now: begun.get(3), birth };
+        Bulk { new, survey: &survey, lane_ids: begun.get(0), keys: begun.get(1), now: begun.get(3), birth };
     let shape = Shape::of(&bulk);
     copy_rows(transaction, schema, &bulk, shape).await?;
-    copy_rows(transaction, schema, &bulk, Shape { later: true, ..shape }).await?;
-    copy_bodies(transaction, schema, &bulk).await?;
+    if survey.later {
+        copy_rows(transaction, schema, &bulk, Shape { later: true, ..shape }).await?;
+    }
+    if survey.large {
+        copy_bodies(transaction, schema, &bulk).await?;
+    }
 
     let mut marks = Marks::default();
     if bulk.keys.iter().any(Option::is_some) {
-        for (n, place) in lanes.of_task.iter().enumerate() {
+        for (n, place) in survey.of_task.iter().enumerate() {
             let row = bulk.row(n);
             // A limit counts from now on, also that of a task for later.
             let limit = row.task.lane.as_ref().and_then(|lane| lane.limit).map(|limit| limit.stored());
@@ -74,9 +78,9 @@ pub(crate) async fn copy_tasks(
             }
         }
     }
-    let mark_queues: Vec<_> = marks.places.iter().map(|place| lanes.queues[*place]).collect();
+    let mark_queues: Vec<_> = marks.places.iter().map(|place| survey.queues[*place]).collect();
     let mark_keys: Vec<_> = marks.places.iter().map(|place| bulk.keys[*place]).collect();
-    let (queues, counts): (Vec<_>, Vec<_>) = lanes.per_queue().into_iter().unzip();
+    let (queues, counts): (Vec<_>, Vec<_>) = survey.per_queue().into_iter().unzip();
     let (first, last) = (new.first().map(|(id, _)| *id), new.last().map(|(id, _)| *id));
     let is_range = last.zip(first).is_none_or(|(last, first)| last - first == new.len() as i64 - 1);
     let ids: Option<Vec<_>> = (!is_range).then(|| new.iter().map(|(id, _)| *id).collect());
@@ -108,7 +112,7 @@ pub(crate) async fn copy_tasks(
 /// What is stored together.
 struct Bulk<'a> {
     new: &'a [(i64, &'a NewTask)],
-    lanes: &'a DistinctLanes<'a>,
+    survey: &'a Survey<'a>,
     /// Per lane its id, and the key that counts.
     lane_ids: Vec<i64>,
     keys: Vec<Option<&'a str>>,
@@ -126,7 +130,7 @@ struct CopyRow<'a> {
 
 impl Bulk<'_> {
     fn row(&self, n: usize) -> CopyRow<'_> {
-        let ((id, task), lane) = (self.new[n], self.lanes.of_task[n]);
+        let ((id, task), lane) = (self.new[n], self.survey.of_task[n]);
         let due_at = match task.when {
             When::Now => None,
             When::After(delay) => self.now.checked_add(delay).ok(),
@@ -137,38 +141,45 @@ impl Bulk<'_> {
     }
 }
 
-impl CopyRow<'_> {
-    fn is_large(&self) -> bool {
-        self.task.payload.as_str().len() >= BODY_BYTES_MIN
-    }
-}
-
-/// Every lane of a bulk once, in order of appearance; for tasks without one, their queue.
-struct DistinctLanes<'a> {
+/// What there is in a bulk, seen in one pass: a hundred thousand tasks do not fit into a processor's cache.
+#[derive(Default)]
+struct Survey<'a> {
+    /// Every lane once, in order of appearance; for tasks without one, their queue.
     queues: Vec<&'a str>,
     keys: Vec<Option<&'a str>>,
     tasks: Vec<i32>,
     /// Per task the place of its lane.
     of_task: Vec<usize>,
+    /// Some task has another priority than the table's default; and so on.
+    priorities: bool,
+    max_attempts: bool,
+    extras: bool,
+    /// Some may be for later, some have large payloads.
+    later: bool,
+    large: bool,
 }
 
-impl<'a> DistinctLanes<'a> {
+impl<'a> Survey<'a> {
     fn of(tasks: &[(i64, &'a NewTask)]) -> Self {
         let mut places = HashMap::new();
-        let of_task = Vec::with_capacity(tasks.len());
-        let mut lanes = Self { queues: vec![], keys: vec![], tasks: vec![], of_task };
+        let mut survey = Self { of_task: Vec::with_capacity(tasks.len()), ..Self::default() };
         for (_, task) in tasks {
             let key = task.lane.as_ref().map(|lane| lane.key.as_str());
             let place = *places.entry((task.queue.as_str(), key)).or_insert_with(|| {
-                lanes.queues.push(task.queue.as_str());
-                lanes.keys.push(key);
-                lanes.tasks.push(0);
-                lanes.keys.len() - 1
+                survey.queues.push(task.queue.as_str());
+                survey.keys.push(key);
+                survey.tasks.push(0);
+                survey.keys.len() - 1
             });
-            lanes.tasks[place] += 1;
-            lanes.of_task.push(place);
+            survey.tasks[place] += 1;
+            survey.of_task.push(place);
+            survey.priorities |= task.priority != 0;
+            survey.max_attempts |= task.max_attempts != MAX_ATTEMPTS;
+            survey.extras = survey.extras || TaskOptions::are_set(task);
+            survey.later |= task.when != When::Now;
+            survey.large |= is_large(task);
         }
-        lanes
+        survey
     }
 
     fn per_queue(&self) -> BTreeMap<&'a str, i32> {
@@ -178,6 +189,10 @@ impl<'a> DistinctLanes<'a> {
         }
         per_queue
     }
+}
+
+fn is_large(task: &NewTask) -> bool {
+    task.payload.as_str().len() >= BODY_BYTES_MIN
 }
 
 /// One mark per lane: how many tasks, the last limit that was named, the most and the least urgent priority.
@@ -223,19 +238,14 @@ struct Shape {
 impl Shape {
     /// Of those that may start now.
     fn of(bulk: &Bulk<'_>) -> Self {
-        let any = |is: fn(&NewTask) -> bool| bulk.new.iter().any(|(_, task)| is(task));
         Self {
             lanes: bulk.lane_ids.iter().any(|lane| *lane != 0),
-            priorities: any(|task| task.priority != 0),
-            max_attempts: any(|task| task.max_attempts != MAX_ATTEMPTS),
-            extras: any(TaskOptions::are_set),
+            priorities: bulk.survey.priorities,
+            max_attempts: bulk.survey.max_attempts,
+            extras: bulk.survey.extras,
             later: false,
             birth: bulk.birth,
         }
-    }
-
-    fn table(self) -> &'static str {
-        if self.later { "later" } else { "task" }
     }
 
     /// In the order in which [`copy_rows`] writes them.
@@ -269,20 +279,17 @@ async fn copy_rows(
     bulk: &Bulk<'_>,
     shape: Shape,
 ) -> Result<(), tokio_postgres::Error> {
-    let belongs = |row: &CopyRow<'_>| row.due_at.is_some() == shape.later;
-    if !(0..bulk.new.len()).any(|n| belongs(&bulk.row(n))) {
-        return Ok(());
-    }
     let (names, types): (Vec<_>, Vec<_>) = shape.columns().into_iter().unzip();
-    let statement = format!("copy {schema}.{} ({}) from stdin binary", shape.table(), names.join(", "));
+    let table = if shape.later { "later" } else { "task" };
+    let statement = format!("copy {schema}.{table} ({}) from stdin binary", names.join(", "));
     let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(&statement).await?, &types));
     for n in 0..bulk.new.len() {
         let row = bulk.row(n);
-        if !belongs(&row) {
+        if row.due_at.is_some() != shape.later {
             continue;
         }
         let CopyRow { task, .. } = row;
-        let payload = (!row.is_large()).then(|| JsonText(task.payload.as_str()));
+        let payload = (!is_large(task)).then(|| JsonText(task.payload.as_str()));
         let size = task.payload.as_str().len() as i32;
         let (queue, kind) = (task.queue.as_str(), task.kind.as_str());
         let (priority, max_attempts) = (task.priority as i16, task.max_attempts as i16);
@@ -319,16 +326,12 @@ async fn copy_bodies(
     schema: &str,
     bulk: &Bulk<'_>,
 ) -> Result<(), tokio_postgres::Error> {
-    if !(0..bulk.new.len()).any(|n| bulk.row(n).is_large()) {
-        return Ok(());
-    }
     let statement = format!("copy {schema}.body (task_id, payload) from stdin binary");
     let sink = transaction.copy_in(&statement).await?;
     let mut writer = pin!(BinaryCopyInWriter::new(sink, &[Type::INT8, Type::JSON]));
-    for n in 0..bulk.new.len() {
-        let row = bulk.row(n);
-        if row.is_large() {
-            writer.as_mut().write(&[&row.id, &JsonText(row.task.payload.as_str())]).await?;
+    for (id, task) in bulk.new {
+        if is_large(task) {
+            writer.as_mut().write(&[id, &JsonText(task.payload.as_str())]).await?;
         }
     }
     writer.finish().await?;
