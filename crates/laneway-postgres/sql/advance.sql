@@ -118,7 +118,7 @@ begin
         v_moved := true;
     end if;
     if v_seen.tallied then
-        v_folded := p_number % 8 = 0 or not tallies_can_wait();
+        v_folded := p_number % 32 = 0 or not tallies_can_wait();
         if v_folded then
             perform fold_families();
             v_moved := true;

@@ -423,16 +423,16 @@ begin
         v_found := tallied_parents(100);
         exit when v_found = '{}';
         v_locked := array(select w.id from waiting w where w.id = any (v_found) order by w.id for update skip locked);
-        -- Children that were retried after their parent had ended have nobody to tell. A parent that has just not got as far as
-        -- waiting again counts for itself.
-        v_orphan := array(
-            select p.id
-            from unnest(v_found) p(id)
-            where p.id <> all (v_locked)
-              and not exists (select from waiting w where w.id = p.id)    -- somebody else counts it just now
-              and coalesce((select f.place from find_task(p.id) f), 'ended') = 'ended'
-        );
-        if v_orphan <> '{}' then
+        if v_locked <> v_found then
+            -- Children that were retried after their parent had ended have nobody to tell. A parent that has just not got as far
+            -- as waiting again counts for itself.
+            v_orphan := array(
+                select p.id
+                from unnest(v_found) p(id)
+                where p.id <> all (v_locked)
+                  and not exists (select from waiting w where w.id = p.id)    -- somebody else counts it just now
+                  and coalesce((select f.place from find_task(p.id) f), 'ended') = 'ended'
+            );
             delete from tally
             where ctid = any (array(select t.ctid from tally t where t.parent_id = any (v_orphan) for update skip locked));   -- never updated
         end if;
