@@ -22,10 +22,14 @@ struct Pace {
     share: u32,
 }
 
-/// After a claim that got all it asked for. There is more behind the bound, so nobody waits for what is in front of it.
+/// The last number while no turn was taken: the queue has no lanes, as `line_beginning` in `claim.sql` says.
+const NO_LINE: i64 = -i64::MAX;
+
+/// After a claim that got all it asked for, in a queue without lanes. There is more behind the bound, so nobody waits for what is in
+/// front of it.
 const BACKLOG: Pace =
     Pace { cheap: Duration::from_micros(100), cheap_per_task: Duration::from_micros(2), share: 100 };
-/// After a claim that got less: what has come back may be all there is.
+/// After any other claim: what has come back may be all there is, or a lane waits for it.
 const SHORT: Pace =
     Pace { cheap: Duration::from_micros(400), cheap_per_task: Duration::from_micros(4), share: 20 };
 
@@ -42,7 +46,7 @@ pub(crate) struct Bounds(Mutex<HashMap<(SessionId, QueueName), Bound>>);
 
 struct Bound {
     position: [i64; NUMBERS],
-    /// Whether the last claim got all it asked for.
+    /// Whether the last claim got all it asked for, without lanes.
     is_backlog: bool,
     /// When a claim looks from the beginning again, by [`BACKLOG`] and by [`SHORT`].
     next_full: [Instant; 2],
@@ -77,7 +81,7 @@ impl Bounds {
             is_backlog: false,
             next_full: [now; 2],
         });
-        bound.is_backlog = look.got >= look.wanted;
+        bound.is_backlog = look.got >= look.wanted && position[NUMBERS - 1] == NO_LINE;
         // A look from the beginning that found nothing tells nothing about where to start.
         if look.got > 0 || !look.from_start {
             bound.position = *position;
@@ -123,7 +127,7 @@ mod tests {
     fn in_a_backlog_looks_begin_at_the_bound_until_one_finds_too_little() {
         let (bounds, session, queue) = (Bounds::default(), SessionId::random(), QueueName::default());
         let moved = |from_start, spent, got| {
-            let numbers = [0, 50, 0, 0, spent];
+            let numbers = [0, 50, 0, NO_LINE, spent];
             bounds.moved(session, queue.clone(), Look { numbers: &numbers, from_start, wanted: 50, got });
         };
         moved(true, 200, 50);
@@ -131,9 +135,9 @@ mod tests {
 
         moved(true, 5_000, 50); // bounded for half a second
         moved(false, 100, 50);
-        assert_eq!(bounds.start(session, &queue, Scan::Auto), Some([0, 50, 0, 0]));
+        assert_eq!(bounds.start(session, &queue, Scan::Auto), Some([0, 50, 0, NO_LINE]));
 
-        moved(true, 599, 50); // cheap enough for a claim that finds too little
+        moved(true, 599, 50); // cheap enough after a claim that found too little
         moved(false, 100, 49);
         assert_eq!(bounds.start(session, &queue, Scan::Auto), None);
     }
