@@ -119,6 +119,39 @@ pub async fn a_bulk_of_thousands_arrives_whole(store: &TestStore) {
     assert_eq!(store.counts().await.unwrap(), [pending]);
 }
 
+/// A store may leave out what all tasks of a bulk have in common, and must not lose what one has alone.
+pub async fn the_one_odd_task_of_a_large_bulk_keeps_what_it_says(store: &TestStore) {
+    let large = format!("\"{}\"", "x".repeat(5_000));
+    let odd = [
+        a_task().priority(-7),
+        a_task().max_attempts(3),
+        a_task().with(|task| NewTask { timeout: Some(secs(9)), ..task }),
+        a_task().lane("a"),
+        a_task().delay(secs(60)),
+        a_task().payload(&large),
+        a_task().queue("other").kind("other"),
+    ];
+    for odd in odd {
+        let mut bulk = tasks_like(a_task(), 250);
+        bulk[100] = odd.clone();
+
+        let stored = store.given_all(bulk).await;
+
+        let task: NewTask = odd.into();
+        let view = store.view(stored[100]).await;
+        assert_eq!((view.kind, view.queue), (task.kind.clone(), task.queue.clone()));
+        assert_eq!(view.lane, task.lane.as_ref().map(|lane| lane.key.clone()));
+        assert_eq!((view.priority, view.max_attempts), (task.priority, task.max_attempts));
+        assert_eq!(view.options, TaskOptions::of(&task));
+        assert_eq!(view.payload.as_ref(), Some(&task.payload));
+        let state = if task.when == When::Now { State::Pending } else { State::Later };
+        assert_eq!((view.state, view.due_at.is_some()), (state, state == State::Later));
+        let beside = store.view(stored[99]).await;
+        assert_eq!((beside.priority, beside.max_attempts, beside.lane), (0, 25, None));
+        assert_eq!((beside.state, beside.options), (State::Pending, TaskOptions::default()));
+    }
+}
+
 pub async fn a_payload_keeps_its_text(store: &TestStore) {
     let text = r#"{ "b": 1.50, "a": [1e3, -0, "\ud83d\ude00 \" \\"],  "ä": null }"#;
 

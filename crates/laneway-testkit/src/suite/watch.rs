@@ -75,6 +75,21 @@ pub async fn a_bulk_a_delay_a_cancel_and_a_plain_success_are_told(store: &TestSt
     assert!(seen.iter().all(|(state, _)| *state == State::Completed));
 }
 
+/// Of a bulk with keys only those are told that were stored, and their ids have gaps.
+pub async fn of_a_bulk_only_what_was_stored_is_told(store: &TestStore) {
+    store.given_all([17, 170].map(|n| a_task().unique(&n.to_string()))).await;
+    let watch = a_ready_watch(store).await;
+    let tasks = (0..300).map(|n| a_task().unique(&n.to_string()).into()).collect();
+
+    let answers = store.enqueue_many(tasks).await.unwrap();
+
+    let new = answers.iter().filter(|answer| answer.is_new()).map(|answer| (State::Pending, answer.id));
+    let new: Vec<_> = new.collect();
+    assert_eq!(new.len(), 298);
+    let mut position = watch.position;
+    assert_eq!(read(store, watch, &mut position, 298).await, new);
+}
+
 pub async fn a_dead_workers_task_and_a_retried_one_are_told(store: &TestStore) {
     let task = store.given_one(a_task().max_attempts(1)).await;
     let mut worker = store.worker().await;
