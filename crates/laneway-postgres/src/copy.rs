@@ -36,14 +36,39 @@ pub(crate) struct Birth {
     pub depth: i16,
 }
 
-/// Stores tasks, with marks and hints. Ids are drawn by the caller, and ascend.
+/// Stores all of these tasks, with marks and hints, and returns their ids, which ascend.
+pub(crate) async fn copy_all(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    tasks: &[NewTask],
+    birth: Option<Birth>,
+) -> Result<Vec<i64>, tokio_postgres::Error> {
+    // The server draws ids while we look.
+    let (ids, survey) =
+        tokio::join!(draw_ids(transaction, schema, tasks.len()), async { Survey::of(tasks.iter()) });
+    let ids = ids?;
+    let new: Vec<_> = std::iter::zip(ids.iter().copied(), tasks).collect();
+    copy_surveyed(transaction, schema, &new, &survey, birth).await?;
+    Ok(ids)
+}
+
+/// Stores tasks under ids that the caller has drawn, and that ascend; with marks and hints.
 pub(crate) async fn copy_tasks(
     transaction: &Transaction<'_>,
     schema: &str,
     new: &[(i64, &NewTask)],
+) -> Result<(), tokio_postgres::Error> {
+    let survey = Survey::of(new.iter().map(|(_, task)| *task));
+    copy_surveyed(transaction, schema, new, &survey, None).await
+}
+
+async fn copy_surveyed(
+    transaction: &Transaction<'_>,
+    schema: &str,
+    new: &[(i64, &NewTask)],
+    survey: &Survey<'_>,
     birth: Option<Birth>,
 ) -> Result<(), tokio_postgres::Error> {
-    let survey = Survey::of(new);
     let parent = birth.map(|birth| birth.parent);
     let begun = transaction
         .query_typed(
@@ -56,7 +81,7 @@ pub(crate) async fn copy_tasks(
         .remove(0);
     let limits: Vec<Option<i32>> = begun.get(2);
     let bulk =
-        Bulk { new, survey: &survey, lane_ids: begun.get(0), keys: begun.get(1), now: begun.get(3), birth };
+        Bulk { new, survey, lane_ids: begun.get(0), keys: begun.get(1), now: begun.get(3), birth };
     let shape = Shape::of(&bulk);
     copy_rows(transaction, schema, &bulk, shape).await?;
     if survey.later {
@@ -160,17 +185,22 @@ struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    fn of(tasks: &[(i64, &'a NewTask)]) -> Self {
+    fn of(tasks: impl ExactSizeIterator<Item = &'a NewTask>) -> Self {
         let mut places = HashMap::new();
         let mut survey = Self { of_task: Vec::with_capacity(tasks.len()), ..Self::default() };
-        for (_, task) in tasks {
-            let key = task.lane.as_ref().map(|lane| lane.key.as_str());
-            let place = *places.entry((task.queue.as_str(), key)).or_insert_with(|| {
-                survey.queues.push(task.queue.as_str());
-                survey.keys.push(key);
-                survey.tasks.push(0);
-                survey.keys.len() - 1
-            });
+        let mut last = None;
+        for task in tasks {
+            let lane = (task.queue.as_str(), task.lane.as_ref().map(|lane| lane.key.as_str()));
+            let place = match last {
+                Some((same, place)) if same == lane => place,
+                _ => *places.entry(lane).or_insert_with(|| {
+                    survey.queues.push(lane.0);
+                    survey.keys.push(lane.1);
+                    survey.tasks.push(0);
+                    survey.keys.len() - 1
+                }),
+            };
+            last = Some((lane, place));
             survey.tasks[place] += 1;
             survey.of_task.push(place);
             survey.priorities |= task.priority != 0;

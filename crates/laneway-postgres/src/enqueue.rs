@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Row, Transaction};
 
-use crate::copy::{copy_tasks, draw_ids};
+use crate::copy::{copy_all, copy_tasks, draw_ids};
 use crate::error::{is_data_error, translate, translate_pool};
 use crate::listener::Listener;
 use crate::options::Statements;
@@ -244,18 +244,17 @@ impl BulkEnqueue<'_> {
         has_keys: bool,
     ) -> Result<Vec<Enqueued>, StoreError> {
         let failed = |error| translate(self.target, "enqueue", error);
-        let ids = draw_ids(transaction, self.schema, tasks.len()).await.map_err(failed)?;
         if !has_keys {
-            let all: Vec<_> = std::iter::zip(ids.iter().copied(), tasks).collect();
-            copy_tasks(transaction, self.schema, &all, None).await.map_err(failed)?;
+            let ids = copy_all(transaction, self.schema, tasks, None).await.map_err(failed)?;
             return Ok(ids.into_iter().map(|id| Enqueued::made(TaskId(id))).collect());
         }
+        let ids = draw_ids(transaction, self.schema, tasks.len()).await.map_err(failed)?;
         let keys = KeyColumns::of(tasks, self.limits, Some(self.key_wait_ms));
         let row = keys.take(transaction, self.schema, tasks, &ids).await.map_err(failed)?;
         let answers = answers(tasks, &row)?;
         let new = std::iter::zip(&answers, tasks).filter(|(answer, _)| answer.is_new());
         let new: Vec<_> = new.map(|(answer, task)| (answer.id.0, task)).collect();
-        copy_tasks(transaction, self.schema, &new, None).await.map_err(failed)?;
+        copy_tasks(transaction, self.schema, &new).await.map_err(failed)?;
         Ok(answers)
     }
 }

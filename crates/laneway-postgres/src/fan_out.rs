@@ -9,7 +9,7 @@ use laneway_core::{Advance, Advanced, Outcome, Settle, StoreError, TaskId, Verdi
 use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
 
-use crate::copy::{Birth, copy_tasks, draw_ids};
+use crate::copy::{Birth, copy_all};
 use crate::error::translate;
 use crate::family::IdRange;
 use crate::store::{PostgresStore, read_committed};
@@ -81,10 +81,8 @@ impl PostgresStore {
         ];
         let depth: Option<i16> = transaction.query_typed(&text, &parameters).await?[0].get(0);
         let (Some(depth), Some(spawned)) = (depth, &settle.spawned) else { return Ok(None) };
-        let ids = draw_ids(transaction, &self.schema, spawned.children.len()).await?;
-        let children: Vec<_> = std::iter::zip(ids.iter().copied(), &spawned.children).collect();
         let birth = Birth { parent: settle.task.0, depth };
-        copy_tasks(transaction, &self.schema, &children, Some(birth)).await?;
+        let ids = copy_all(transaction, &self.schema, &spawned.children, Some(birth)).await?;
         Ok(Some(IdRange { first: ids[0], last: ids[ids.len() - 1] }))
     }
 }
