@@ -22,6 +22,7 @@ create table waiting (
     errors     jsonb    not null default '[]',     -- [[task, error], …], the first three
     result     json
 ) with (fillfactor = 50, autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off);
+alter table waiting drop column queue_id;          -- only claims look for it
 create unique index waiting_id_idx on waiting (id);
 create index waiting_lane_idx on waiting (lane) where lane <> 0;
 create index waiting_stopping_idx on waiting (id) where stopping is not null;

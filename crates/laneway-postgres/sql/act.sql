@@ -82,9 +82,9 @@ begin
     if v_size >= 1000 then
         insert into body (task_id, payload) values (p_row.id, p_row.payload);
     end if;
-    insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra)
+    insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra, queue_id)
     values (p_row.id, p_row.lane, p_row.enqueued_at, clock(), p_row.parent_id, v_size, p_row.priority, p_row.max_attempts, p_row.depth, p_row.queue,
-        p_row.kind, case when v_size < 1000 then p_row.payload end, p_extra);
+        p_row.kind, case when v_size < 1000 then p_row.payload end, p_extra, queue_id(p_row.queue));
     if p_row.lane <> 0 then
         perform free_turns_of(p_row.lane, p_row.id);
         insert into mark (lane, n, priority, slowest, queue, key)

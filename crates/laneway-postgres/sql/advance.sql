@@ -205,7 +205,7 @@ begin
         select
             exists (select from sleeper s where s.session <> p_session) as others_sleep,
             -- Not while looks from the beginning are slow: this is one.
-            p_bounds is null and exists (select from task t where t.queue = any (p_queues)) as blocked
+            p_bounds is null and exists (select from task t where t.queue_id = any (array(select queue_id(u.queue) from unnest(p_queues) u(queue)))) as blocked
         into v_left;
         -- A parent that somebody else holds just now: its end may let others start.
         v_left.blocked := v_left.blocked or v_seen.tallied and exists (select from tally);

@@ -88,7 +88,7 @@ begin
     end if;
     if p_bounds is not null then
         -- What is more urgent than where we stopped lies in front of the bound; the range is short, so looking is cheap.
-        if exists (select from task t where t.queue = p_queue and t.lane = 0 and t.priority < v_from[1]) then
+        if exists (select from task t where t.queue_id = queue_id(p_queue) and t.lane = 0 and t.priority < v_from[1]) then
             v_from[1:2] := c_start[1:2];
         end if;
         v_from[3:4] := line_start(p_queue, p_bounds);
@@ -205,7 +205,7 @@ declare
     v_us      bigint;
     v_row     advance_row;
 begin
-    if p_bound is not null and exists (select from task t where t.queue = p_queue and t.lane = 0 and t.priority < p_bound[1]) then
+    if p_bound is not null and exists (select from task t where t.queue_id = queue_id(p_queue) and t.lane = 0 and t.priority < p_bound[1]) then
         v_from := c_start;
     end if;
     v_got := pick_free(p_queue, p_kinds, v_from[1]::smallint, v_from[2], p_max, c_bytes);
@@ -286,7 +286,7 @@ declare
     v_free smallint[] := array(
         select t.priority
         from task t
-        where t.queue = p_queue
+        where t.queue_id = queue_id(p_queue)
           and t.lane = 0
           and (t.priority, t.id) > (p_priority, p_id)
           and (p_kinds is null or t.kind = any (p_kinds))
@@ -346,7 +346,7 @@ begin
             priority <> 0 or attempt <> 0 or max_attempts <> 25 or crashes <> 0 or size >= 1000 or ready_at is not null or extra is not null
                 or depth <> 0 and parent_id is null as is_odd
         from task
-        where queue = p_queue
+        where queue_id = queue_id(p_queue)
           and lane = 0
           and (priority, id) > (p_priority, p_id)
           and (p_kinds is null or kind = any (p_kinds))

@@ -7,13 +7,13 @@
 create or replace function pending_queues() returns setof text
 language sql stable as $$
     with recursive jump as (
-        (select t.queue from task t order by t.queue limit 1)
+        (select t.queue_id, t.queue from task t order by t.queue_id limit 1)
         union all
-        select (select t.queue from task t where t.queue > j.queue order by t.queue limit 1)
+        select n.queue_id, n.queue
         from jump j
-        where j.queue is not null
+        cross join lateral (select t.queue_id, t.queue from task t where t.queue_id > j.queue_id order by t.queue_id limit 1) n
     )
-    select j.queue from jump j where j.queue is not null
+    select j.queue from jump j
 $$;
 
 -- Ended tasks by queue, state and kind. At most p_rows rows that the fold has not reached are read, of either table, and rows of many
@@ -63,7 +63,7 @@ as $$
     from (
         select q.queue, 'pending' as state, least(p.tasks, q.bound) as tasks, p.tasks > q.bound as more
         from (select q.queue, least(10000, greatest(500, 40000 / count(*) over ())) as bound from pending_queues() q(queue)) q
-        cross join lateral (select count(*) as tasks from (select from task t where t.queue = q.queue limit q.bound + 1) t) p
+        cross join lateral (select count(*) as tasks from (select from task t where t.queue_id = queue_id(q.queue) limit q.bound + 1) t) p
         union all
         select l.queue, 'later', count(*), (select count(*) > 50000 from (select from later limit 50001) l)
         from (select l.queue from later l order by l.due_at, l.id limit 50000) l
@@ -90,8 +90,8 @@ set enable_bitmapscan = off   -- a bitmap would be made of all tasks of a queue,
 as $$
     select c.kind, c.state, sum(c.tasks)::bigint, bool_or(c.more)
     from (
-        select t.kind, 'pending' as state, count(*) as tasks, (select count(*) > 10000 from (select from task t where t.queue = p_queue limit 10001) t) as more
-        from (select t.kind from task t where t.queue = p_queue limit 10000) t
+        select t.kind, 'pending' as state, count(*) as tasks, (select count(*) > 10000 from (select from task t where t.queue_id = queue_id(p_queue) limit 10001) t) as more
+        from (select t.kind from task t where t.queue_id = queue_id(p_queue) limit 10000) t
         group by t.kind
         union all
         select l.kind, 'later', count(*), (select count(*) > 50000 from (select from later limit 50001) l)
@@ -121,7 +121,7 @@ language sql stable as $$
     with recursive head as (
         (select t.lane, t.priority, coalesce(t.ready_at, t.enqueued_at) as at, 1 as place
         from task t
-        where t.queue = p_queue
+        where t.queue_id = queue_id(p_queue)
         order by t.lane, t.priority, t.id
         limit 1)
         union all
@@ -130,7 +130,7 @@ language sql stable as $$
         cross join lateral (
             select t.lane, t.priority, coalesce(t.ready_at, t.enqueued_at), h.place + 1
             from task t
-            where t.queue = p_queue
+            where t.queue_id = queue_id(p_queue)
               and (t.lane, t.priority) > (h.lane, h.priority)
             order by t.lane, t.priority, t.id
             limit 1
@@ -140,7 +140,7 @@ language sql stable as $$
     select least(
         (select min(h.at) from head h),
         (select min(coalesce(t.ready_at, t.enqueued_at))
-        from (select t.ready_at, t.enqueued_at from task t where t.queue = p_queue and t.lane = 0 order by t.priority, t.id limit 1000) t)
+        from (select t.ready_at, t.enqueued_at from task t where t.queue_id = queue_id(p_queue) and t.lane = 0 order by t.priority, t.id limit 1000) t)
     )
 $$;
 

@@ -22,8 +22,9 @@ begin
             returning *
         ),
         runnable as (
-            insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra)
-            select id, lane, enqueued_at, due_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra
+            insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra,
+                queue_id)
+            select id, lane, enqueued_at, due_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra, queue_id(queue)
             from moved
         ),
         turns as (

@@ -52,8 +52,9 @@ begin
         and p_afters is null and (select max(octet_length(payload)) from unnest(p_payloads) payload) < 1000
     then
         v_ids := coalesce(p_ids, array(select nextval('task_id_seq') from generate_series(1, cardinality(p_kinds))));
-        insert into task (id, enqueued_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra)
-        select u.id, v_now, u.parent_id, octet_length(u.payload), u.priority, u.max_attempts, coalesce(u.depth, 0), u.queue, u.kind, u.payload::json, u.extra::json
+        insert into task (id, enqueued_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra, queue_id)
+        select u.id, v_now, u.parent_id, octet_length(u.payload), u.priority, u.max_attempts, coalesce(u.depth, 0), u.queue, u.kind, u.payload::json, u.extra::json,
+            queue_id(u.queue)
         from unnest(v_ids, p_kinds, p_payloads, p_queues, p_priorities, p_max_attempts, p_extras, p_parents, p_depths)
             u(id, kind, payload, queue, priority, max_attempts, extra, parent_id, depth);
     else
@@ -120,8 +121,8 @@ begin
         where size >= 1000
     ),
     runnable as (
-        insert into task (id, lane, enqueued_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra)
-        select id, lane, p_now, parent_id, size, priority, max_attempts, depth, queue, kind, case when size < 1000 then payload end, extra
+        insert into task (id, lane, enqueued_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra, queue_id)
+        select id, lane, p_now, parent_id, size, priority, max_attempts, depth, queue, kind, case when size < 1000 then payload end, extra, queue_id(queue)
         from new
         where due_at is null
     ),
@@ -211,9 +212,9 @@ begin
     end if;
 end $$;
 
--- Bulk enqueue, before COPY: the ids, keys and limits of lanes, and the database's time. A lane of null stands for the tasks of a queue
+-- Bulk enqueue, before COPY: the ids of queues, the ids, keys and limits of lanes, and the database's time. A lane of null stands for the tasks of a queue
 -- without lane: in a serial queue they get one. p_parent: whose children they are, if they are some.
-create or replace function bulk_begin(p_queues text[], p_lanes text[], p_parent bigint, out lanes bigint[], out keys text[], out limits int[], out at timestamptz)
+create or replace function bulk_begin(p_queues text[], p_lanes text[], p_parent bigint, out queue_ids bigint[], out lanes bigint[], out keys text[], out limits int[], out at timestamptz)
 language plpgsql
 set search_path from current
 as $$
@@ -230,6 +231,7 @@ begin
     if p_parent is not null then
         keys := array(select child_lane(u.key) from unnest(keys) with ordinality u(key, place) order by u.place);
     end if;
+    queue_ids := array(select queue_id(u.queue) from unnest(p_queues) with ordinality u(queue, place) order by u.place);
     lanes := array(select lane_id(u.queue, u.key) from unnest(p_queues, keys) with ordinality u(queue, key, place) order by u.place);
     at := clock();
 end $$;

@@ -315,8 +315,9 @@ begin
         from unnest(v_start) f
     ),
     runnable as (
-        insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra)
-        select id, lane, enqueued_at, v_now, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra
+        insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra,
+            queue_id)
+        select id, lane, enqueued_at, v_now, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra, queue_id(queue)
         from freed
         where due is null
     ),
@@ -349,7 +350,7 @@ $$;
 
 create or replace function as_task(l later) returns task
 language sql immutable as $$
-    select row(l.id, l.lane, l.enqueued_at, l.ready_at, l.parent_id, l.size, l.priority, l.attempt, l.max_attempts, l.crashes, l.depth, l.queue, l.kind,
+    select row(l.id, l.lane, queue_id(l.queue), l.enqueued_at, l.ready_at, l.parent_id, l.size, l.priority, l.attempt, l.max_attempts, l.crashes, l.depth, l.queue, l.kind,
         l.payload, l.extra)::task
 $$;
 

@@ -55,7 +55,7 @@ $$;
 
 create or replace function has_open_tasks(p_queue text) returns boolean
 language sql as $$
-    select exists (select from task t where t.queue = p_queue)
+    select exists (select from task t where t.queue_id = queue_id(p_queue))
         or exists (select from lease l where l.queue = p_queue)
         or exists (select from later l where l.queue = p_queue)
         or exists (select from waiting w where w.queue = p_queue)

@@ -55,7 +55,7 @@ begin
     from (
         select t.priority
         from task t
-        where t.queue = p_queue
+        where t.queue_id = queue_id(p_queue)
           and t.lane = p_lane
         order by t.priority, t.id
         limit greatest(p_most, 0)
@@ -119,7 +119,7 @@ as $$
         least(p.n, p_rows), p.n > p_rows,
         l.issued - (select count(*) from turn t, unnest(t.lanes) u(lane) where t.queue = p_queue and u.lane = l.id) - (select count(*) from parked p where p.lane = l.id)
     from lane l
-    cross join lateral (select count(*) as n from (select from task t where t.queue = p_queue and t.lane = l.id limit p_rows + 1) t) p
+    cross join lateral (select count(*) as n from (select from task t where t.queue_id = queue_id(p_queue) and t.lane = l.id limit p_rows + 1) t) p
     where l.id = lane_id(p_queue, p_key)
 $$;
 
@@ -161,7 +161,7 @@ as $$
     -- In the order of the index, so that nothing has to be sorted or hashed; ids of lanes are hashes, and 0 is no lane.
     below as materialized (
         select c.lane, count(*) as n
-        from (select t.lane from task t where t.queue = p_queue and t.lane < 0 order by t.lane limit p_rows + 1) c
+        from (select t.lane from task t where t.queue_id = queue_id(p_queue) and t.lane < 0 order by t.lane limit p_rows + 1) c
         group by c.lane
     ),
     above as materialized (
@@ -169,7 +169,7 @@ as $$
         from (
             select t.lane
             from task t
-            where t.queue = p_queue
+            where t.queue_id = queue_id(p_queue)
               and t.lane > 0
             order by t.lane
             limit p_rows + 1 - (select coalesce(sum(b.n), 0) from below b)
@@ -193,7 +193,7 @@ as $$
             f.*, s.bound,
             case
                 when s.is_all then least(coalesce(w.n, 0), s.bound + 1)
-                else (select count(*) from (select from task t where t.queue = p_queue and t.lane = f.id limit s.bound + 1) t)
+                else (select count(*) from (select from task t where t.queue_id = queue_id(p_queue) and t.lane = f.id limit s.bound + 1) t)
             end as n
         from found f
         cross join share s
@@ -227,7 +227,7 @@ as $$
             where c.n <= c.bound or c.bound = (select r.bound from rest r)
             union all
             select count(*), (select r.bound from rest r)
-            from (select from task t where t.queue = p_queue and t.lane = c.id limit (select r.bound + 1 from rest r)) t
+            from (select from task t where t.queue_id = queue_id(p_queue) and t.lane = c.id limit (select r.bound + 1 from rest r)) t
             where c.n > c.bound and c.bound <> (select r.bound from rest r)
             having c.n > c.bound and c.bound <> (select r.bound from rest r)
         ) p

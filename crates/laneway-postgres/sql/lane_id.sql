@@ -1,3 +1,7 @@
+-- The id of a queue in the index for claims: a hash, so that enqueue needs no look-up. Numbers are compared faster than names.
+create or replace function queue_id(p_queue text) returns bigint
+language sql immutable parallel safe as $$ select hashtextextended(p_queue, 0) $$;
+
 -- The id of a lane: a hash, so that enqueue needs no look-up. Two keys with one hash would share a limit.
 create or replace function lane_id(p_queue text, p_key text) returns bigint
 language sql immutable parallel safe as $$

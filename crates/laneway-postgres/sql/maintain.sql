@@ -61,7 +61,7 @@ begin
       and l.id <> all (v_used)
       and l.issued = 0
       and pg_try_advisory_xact_lock(1281452377, (hashtext(l.queue) & -64 | (l.id & 63))::int)
-      and not exists (select from task t where t.queue = l.queue and t.lane = l.id)
+      and not exists (select from task t where t.queue_id = queue_id(l.queue) and t.lane = l.id)
       and not exists (select from mark m where m.queue = l.queue and m.lane = l.id);
     get diagnostics v_removed = row_count;
     return v_removed;

@@ -124,7 +124,7 @@ begin
         return p_kinds;
     elsif p_kinds is null then
         -- Claims know only what to take, not what to leave. Workers that name their kinds are spared this look.
-        return array(select distinct t.kind from task t where t.queue = any (p_queues) and t.kind <> all (v_paused));
+        return array(select distinct t.kind from task t where t.queue_id = any (array(select queue_id(u.queue) from unnest(p_queues) u(queue))) and t.kind <> all (v_paused));
     end if;
     return array(select k from unnest(p_kinds) k where k <> all (v_paused));
 end $$;

@@ -67,7 +67,7 @@ begin
             from (
                 select t.ctid as tid, t.id, t.priority, p_kinds is null or t.kind = any (p_kinds) as can_run
                 from task t
-                where t.queue = p_queue
+                where t.queue_id = queue_id(p_queue)
                   and t.lane = u.lane
                   and l.is_ordinary
                   and p_last_id is not null
@@ -81,7 +81,7 @@ begin
             union all
             (select t.ctid, t.priority, p_kinds is null or t.kind = any (p_kinds)
             from task t
-            where t.queue = p_queue
+            where t.queue_id = queue_id(p_queue)
               and t.lane = u.lane
               and l.is_ordinary
               and b.tid is null
@@ -224,7 +224,7 @@ begin
             from unnest(p_special, p_fates, p_lanes) with ordinality u(special, fate, lane, place)
             where u.special = 's'
               and u.fate = 'e'
-              and exists (select from task t where t.queue = p_queue and t.lane = u.lane and t.ctid <> all (p_taken))
+              and exists (select from task t where t.queue_id = queue_id(p_queue) and t.lane = u.lane and t.ctid <> all (p_taken))
               and exists (select from lane l where l.id = u.lane and l.issued <= l.lim)
         ), 'k');
     end if;
@@ -280,7 +280,7 @@ begin
             from (
                 (select t.ctid, t.priority, t.kind
                 from task t
-                where t.queue = p_queue
+                where t.queue_id = queue_id(p_queue)
                   and t.lane = g.lane
                   and t.ctid <> all (p_taken)
                   and t.id <> all (p_waited)
@@ -292,7 +292,7 @@ begin
                 from (
                     select t.ctid, t.priority, t.kind
                     from task t
-                    where t.queue = p_queue
+                    where t.queue_id = queue_id(p_queue)
                       and t.lane = g.lane
                       and (p_kinds is null or t.kind = any (p_kinds))
                       and t.ctid <> all (p_taken)

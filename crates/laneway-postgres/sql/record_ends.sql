@@ -202,9 +202,10 @@ end $$;
 create or replace function record_back(p_ends ending[]) returns void
 language plpgsql as $$
 begin
-    insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra)
+    insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, attempt, max_attempts, crashes, depth, queue, kind, payload, extra,
+        queue_id)
     select e.id, e.lane, e.enqueued_at, e.ready_at, e.parent_id, e.size, e.priority, e.attempt, e.max_attempts,
-        e.crashes + (e.outcome = 'crash')::int, e.depth, e.queue, e.kind, e.payload, e.extra
+        e.crashes + (e.outcome = 'crash')::int, e.depth, e.queue, e.kind, e.payload, e.extra, queue_id(e.queue)
     from unnest(p_ends) e
     where e.verdict = 'pending';
 

@@ -26,7 +26,7 @@ begin
         cross join lateral (select l.may_be_halted and exists (select from halt h where h.lane = s.lane) as halted) h
         cross join lateral (   -- a lane's look walks all that an old snapshot keeps of it: one must do
             select count(*)::int as visible, min(t.priority) as head
-            from (select t.priority from task t where t.queue = p_queue and t.lane = s.lane order by t.priority, t.id limit s.spare) t
+            from (select t.priority from task t where t.queue_id = queue_id(p_queue) and t.lane = s.lane order by t.priority, t.id limit s.spare) t
         ) t
     ) d;
 

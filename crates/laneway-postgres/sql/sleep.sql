@@ -47,20 +47,20 @@ begin
         where not exists (select from queue s where s.name = q and s.paused_at is not null)
     );
     p_kinds := open_kinds(p_queues, p_kinds);
-    return exists (select from task t where t.queue = any (p_queues) and t.lane = 0 and (p_kinds is null or t.kind = any (p_kinds)))
+    return exists (select from task t where t.queue_id = any (array(select queue_id(u.queue) from unnest(p_queues) u(queue))) and t.lane = 0 and (p_kinds is null or t.kind = any (p_kinds)))
         or exists (
             select from turn u
             where u.queue = any (p_queues)
               and (u.task_id is null or not exists (select from halt h where h.lane = u.lanes[1]))   -- these wait for an operator
               and (p_kinds is null or exists (
                   select from unnest(u.lanes) n(lane), task t
-                  where t.queue = u.queue and t.lane = n.lane and t.kind = any (p_kinds)
+                  where t.queue_id = queue_id(u.queue) and t.lane = n.lane and t.kind = any (p_kinds)
               ))
         )
         or exists (
             select from mark m
             where m.queue = any (p_queues)
-              and (p_kinds is null or exists (select from task t where t.queue = m.queue and t.lane = m.lane and t.kind = any (p_kinds)))
+              and (p_kinds is null or exists (select from task t where t.queue_id = queue_id(m.queue) and t.lane = m.lane and t.kind = any (p_kinds)))
               -- Marks that are more urgent than the turns of a busy lane wait for it. But if the lane is locked, its last turn
               -- may just be given up: then the mark is all that tells of its task.
               and not exists (

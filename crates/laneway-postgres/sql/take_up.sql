@@ -143,14 +143,14 @@ begin
         select n.lim,
             -- With a higher limit a new turn may be for a task that is more urgent than those just marked.
             case when n.lim > l.lim or g.n = 0 then coalesce((
-                select t.priority from task t where t.queue = p_queue and t.lane = g.lane order by t.priority, t.id limit 1
+                select t.priority from task t where t.queue_id = queue_id(p_queue) and t.lane = g.lane order by t.priority, t.id limit 1
             ), 0::smallint) end as head,
             case
             when l.halted then 0
             -- A higher limit: tasks already in the lane, whose marks are gone, want turns too.
             when n.lim > l.lim then least(greatest(n.lim - l.issued, 0), greatest(g.n, (
                 select count(*)::int
-                from (select from task t where t.queue = p_queue and t.lane = g.lane limit greatest(n.lim - l.issued, 0)) backlog
+                from (select from task t where t.queue_id = queue_id(p_queue) and t.lane = g.lane limit greatest(n.lim - l.issued, 0)) backlog
             )))
             else least(greatest(n.lim - l.issued, 0), g.n)
         end as turns
@@ -232,7 +232,7 @@ language sql as $$
     select l.id, 1, u.priority, u.priority, l.queue, l.key
     from lane l
     cross join lateral (
-        select least(p_priority, (select t.priority from task t where t.queue = l.queue and t.lane = l.id order by t.priority, t.id limit 1)) as priority
+        select least(p_priority, (select t.priority from task t where t.queue_id = queue_id(l.queue) and t.lane = l.id order by t.priority, t.id limit 1)) as priority
     ) u
     where l.id = p_lane
       and u.priority is not null
@@ -262,7 +262,7 @@ begin
             cross join lateral (
                 select t.priority, t.id
                 from task t
-                where t.queue = p_queue
+                where t.queue_id = queue_id(p_queue)
                   and t.lane = v_lane
                   and t.priority < l.slowest
                   and t.ctid <> all (p_taken)

@@ -34,7 +34,7 @@ as $$
             (select count(*) from turn t, unnest(t.lanes) u(lane) where u.lane = l.id) as in_line,
             (select count(*) from parked p where p.lane = l.id) as parked,
             (select count(*) from held h where h.lane = l.id) as held,
-            (select count(*) from task t where t.queue = l.queue and t.lane = l.id) as runnable,
+            (select count(*) from task t where t.queue_id = queue_id(l.queue) and t.lane = l.id) as runnable,
             exists (select from mark m where m.queue = l.queue and m.lane = l.id) as marked
         from lane l
     )
@@ -65,7 +65,7 @@ as $$
     cross join lateral (
         select k.priority, row_number() over (order by k.priority, k.id) as number
         from task k
-        where k.queue = l.queue
+        where k.queue_id = queue_id(l.queue)
           and k.lane = l.id
           and not exists (select from turn b where b.lanes[1] = l.id and b.task_id = k.id)
     ) h

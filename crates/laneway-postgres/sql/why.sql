@@ -148,7 +148,7 @@ language sql stable as $$
     from (
         select
         from task t
-        where t.queue = p_queue
+        where t.queue_id = queue_id(p_queue)
           and t.lane = p_lane
           and (t.priority, t.id) < (p_priority, p_task)
         limit 1001

@@ -73,15 +73,22 @@ async fn copy_surveyed(
     let begun = transaction
         .query_typed(
             &format!(
-                "select lanes, keys, limits, at from {schema}.bulk_begin(p_queues => $1, p_lanes => $2, p_parent => $3)"
+                "select lanes, keys, limits, at, queue_ids from {schema}.bulk_begin(p_queues => $1, p_lanes => $2, p_parent => $3)"
             ),
             &[(&survey.queues, Type::TEXT_ARRAY), (&survey.keys, Type::TEXT_ARRAY), (&parent, Type::INT8)],
         )
         .await?
         .remove(0);
     let limits: Vec<Option<i32>> = begun.get(2);
-    let bulk =
-        Bulk { new, survey, lane_ids: begun.get(0), keys: begun.get(1), now: begun.get(3), birth };
+    let bulk = Bulk {
+        new,
+        survey,
+        queue_ids: begun.get(4),
+        lane_ids: begun.get(0),
+        keys: begun.get(1),
+        now: begun.get(3),
+        birth,
+    };
     let shape = Shape::of(&bulk);
     copy_rows(transaction, schema, &bulk, shape).await?;
     if survey.later {
@@ -138,7 +145,8 @@ async fn copy_surveyed(
 struct Bulk<'a> {
     new: &'a [(i64, &'a NewTask)],
     survey: &'a Survey<'a>,
-    /// Per lane its id, and the key that counts.
+    /// Per lane the id of its queue, its own, and the key that counts.
+    queue_ids: Vec<i64>,
     lane_ids: Vec<i64>,
     keys: Vec<Option<&'a str>>,
     now: Timestamp,
@@ -147,6 +155,7 @@ struct Bulk<'a> {
 
 struct CopyRow<'a> {
     id: i64,
+    queue_id: i64,
     lane: i64,
     key: Option<&'a str>,
     task: &'a NewTask,
@@ -162,7 +171,8 @@ impl Bulk<'_> {
             When::At(due) => Some(due),
         };
         let due_at = due_at.filter(|due| *due > self.now);
-        CopyRow { id, lane: self.lane_ids[lane], key: self.keys[lane], task, due_at }
+        let (queue_id, key) = (self.queue_ids[lane], self.keys[lane]);
+        CopyRow { id, queue_id, lane: self.lane_ids[lane], key, task, due_at }
     }
 }
 
@@ -288,7 +298,8 @@ impl Shape {
             ("kind", Type::TEXT),
             ("payload", Type::JSON),
         ];
-        let more: [(bool, &[_]); 6] = [
+        let more: [(bool, &[_]); 7] = [
+            (!self.later, &[("queue_id", Type::INT8)]),
             (self.lanes, &[("lane", Type::INT8)]),
             (self.priorities, &[("priority", Type::INT2)]),
             (self.max_attempts, &[("max_attempts", Type::INT2)]),
@@ -327,6 +338,9 @@ async fn copy_rows(
         let extra = extra.as_deref().map(JsonText);
         let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(types.len());
         values.extend([&row.id as &(dyn ToSql + Sync), &bulk.now, &size, &queue, &kind, &payload]);
+        if !shape.later {
+            values.push(&row.queue_id);
+        }
         if shape.lanes {
             values.push(&row.lane);
         }

@@ -566,7 +566,7 @@ async fn floor(database: &Database, n: usize) -> Result<(Duration, Duration), Fa
     let connection = database.connect().await?;
     connection
         .batch_execute(
-            "create table bare (like laneway.task); create unique index on bare (queue, lane, priority, id);
+            "create table bare (like laneway.task); create unique index on bare (queue_id, lane, priority, id);
              create unique index on bare (id);",
         )
         .await?;
@@ -574,8 +574,8 @@ async fn floor(database: &Database, n: usize) -> Result<(Duration, Duration), Fa
         tasks(n, Spread::Free).iter().map(|task| task.payload.as_str().to_owned()).collect();
     let insert = connection
         .prepare(
-            "insert into bare (id, lane, enqueued_at, size, queue, kind, payload, priority, attempt, max_attempts, crashes, depth)
-             select $1::bigint + place, 0, now(), length(text), 'default', 'bench.noop', text::json, 0, 0, 25, 0, 0
+            "insert into bare (id, lane, queue_id, enqueued_at, size, queue, kind, payload, priority, attempt, max_attempts, crashes, depth)
+             select $1::bigint + place, 0, 1, now(), length(text), 'default', 'bench.noop', text::json, 0, 0, 25, 0, 0
              from unnest($2::text[]) with ordinality u(text, place)",
         )
         .await?;
@@ -587,7 +587,7 @@ async fn floor(database: &Database, n: usize) -> Result<(Duration, Duration), Fa
     let delete = connection
         .prepare(
             "delete from bare where ctid = any (array(
-                 select ctid from bare where queue = 'default' and lane = 0 order by priority, id limit 500 for update skip locked
+                 select ctid from bare where queue_id = 1 and lane = 0 order by priority, id limit 500 for update skip locked
              )) returning id, kind, payload",
         )
         .await?;

@@ -169,17 +169,17 @@ fn assert_none(mut problems: Vec<String>) {
 /// a running, scheduled and waiting population beside them. Statistics stay those of the empty tables.
 const BURST: &str = "
     set synchronous_commit = off;
-    insert into laneway.task (id, lane, enqueued_at, size, queue, kind, payload)
-    select nextval('laneway.task_id_seq'), 0, now(), 2, 'default', 'work', '{}' from generate_series(1, 150000);
+    insert into laneway.task (id, lane, queue_id, enqueued_at, size, queue, kind, payload)
+    select nextval('laneway.task_id_seq'), 0, laneway.queue_id('default'), now(), 2, 'default', 'work', '{}' from generate_series(1, 150000);
     insert into laneway.lane (id, lim, issued, slowest, used_at, queue, key)
     select laneway.lane_id('default', 'old ' || i), 1, 1, 0, now(), 'default', 'old ' || i from generate_series(1, 25000) i;
     insert into laneway.turn (queue, priority, lanes)
     select 'default', 0, array_agg(laneway.lane_id('default', 'old ' || i)) from generate_series(1, 25000) i group by i / 16;
-    insert into laneway.task (id, lane, enqueued_at, size, queue, kind, payload)
-    select nextval('laneway.task_id_seq'), laneway.lane_id('default', 'old ' || i), now(), 2, 'default', 'work', '{}'
+    insert into laneway.task (id, lane, queue_id, enqueued_at, size, queue, kind, payload)
+    select nextval('laneway.task_id_seq'), laneway.lane_id('default', 'old ' || i), laneway.queue_id('default'), now(), 2, 'default', 'work', '{}'
     from generate_series(1, 25000) i, generate_series(1, 2);
-    insert into laneway.task (id, lane, enqueued_at, size, queue, kind, payload)
-    select nextval('laneway.task_id_seq'), laneway.lane_id('default', 'new ' || i), now(), 2, 'default', 'work', '{}'
+    insert into laneway.task (id, lane, queue_id, enqueued_at, size, queue, kind, payload)
+    select nextval('laneway.task_id_seq'), laneway.lane_id('default', 'new ' || i), laneway.queue_id('default'), now(), 2, 'default', 'work', '{}'
     from generate_series(1, 25000) i;
     insert into laneway.mark (lane, n, priority, queue, key)
     select laneway.lane_id('default', 'new ' || i), 1, 0, 'default', 'new ' || i from generate_series(1, 25000) i;
@@ -423,14 +423,13 @@ async fn a_bad_plan_is_noticed() {
 
     for bad in [
         "select count(*) from laneway.task",
-        "set enable_seqscan = off; select count(*) from laneway.task where queue = 'default' and kind = 'none'",
+        "set enable_seqscan = off; select count(*) from laneway.task where queue_id = laneway.queue_id('default') and kind = 'none'",
         "reset all; select id from laneway.lease where kinds[1] = 'none'",
     ] {
         let plans = scene.plans_of(async |_| drop(explained.simple_query(bad).await.unwrap())).await;
         assert!(plans.iter().any(|plan| plan.problem().is_some()), "{bad}");
     }
-    let good =
-        "select id from laneway.task where queue = 'default' and lane = 0 order by priority, id limit 10";
+    let good = "select id from laneway.task where queue_id = laneway.queue_id('default') and lane = 0 order by priority, id limit 10";
     let plans = scene
         .plans_of(async |_| {
             drop(
