@@ -43,53 +43,16 @@ declare
     v_urgent  smallint;        -- the most urgent place that changed
 begin
     -- The ordinary case: ordered lanes with nothing special about them.
-    select array_agg(p.fate), array_agg(p.priority), array_agg(p.tid), array_agg(p.key), min(p.until)
-    into v_fates, v_heads, v_tids, lane_keys, until
-    from (
-        select
-            l.key, h.tid, h.priority, case when b.tid is null then p_last_id else u.until end as until,
-            case
-                when not l.is_ordinary then 's'
-                when h.tid is null then 'e'
-                when not h.can_run then 'k'
-                when p_contested and h.priority > u.priority then 'm'
-                else 't'
-            end::"char" as fate
-        from unnest(p_lanes, p_priorities, p_bound, p_afters, p_untils) u(lane, priority, task_id, after, until)
-        cross join lateral (
-            select n.key, u.task_id is null and n.lim = 1 and n.issued <= 1 and n.interval_ms = 0 and not n.may_be_halted as is_ordinary
-            from lane n
-            where n.id = u.lane
-            offset 0
-        ) l
-        left join lateral (
-            select case when t.priority = u.priority and t.id <= u.until then t.tid end as tid, t.priority, t.can_run, true as goes_on
-            from (
-                select t.ctid as tid, t.id, t.priority, p_kinds is null or t.kind = any (p_kinds) as can_run
-                from task t
-                where t.queue_id = queue_id(p_queue)
-                  and t.lane = u.lane
-                  and l.is_ordinary
-                  and p_last_id is not null
-                  and (t.priority, t.id) > (u.priority, u.after)
-                order by t.priority, t.id
-                limit 1
-            ) t
-        ) b on true
-        left join lateral (
-            select b.tid, b.priority, b.can_run where b.tid is not null
-            union all
-            (select t.ctid, t.priority, p_kinds is null or t.kind = any (p_kinds)
-            from task t
-            where t.queue_id = queue_id(p_queue)
-              and t.lane = u.lane
-              and l.is_ordinary
-              and b.tid is null
-              and (b.goes_on or u.after is null or p_last_id is null)
-            order by t.priority, t.id
-            limit 1)
-        ) h on true
-    ) p;
+    if p_last_id is null then
+        v_look := look_from_start(p_queue, p_kinds, p_priorities, p_lanes, p_bound, p_contested);
+    else
+        v_look := look_behind(p_queue, p_kinds, p_priorities, p_lanes, p_bound, p_contested, p_afters, p_untils, p_last_id);
+        until := v_look.until;
+    end if;
+    v_fates := v_look.fates;
+    v_heads := v_look.heads;
+    v_tids := v_look.tids;
+    lane_keys := v_look.keys;
     again := false;
     lane_ids := p_lanes;
     if 's' = any (v_fates) then
@@ -152,6 +115,80 @@ begin
         where u.fate = 'e'
     );
 end $$;
+
+-- The heads of these lanes, with the fates of their turns. Lanes that need the long look are not looked at.
+create or replace function look_from_start(
+    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_contested boolean,
+    out fates "char"[], out heads smallint[], out tids tid[], out keys text[]
+)
+language plpgsql as $$
+begin
+    select array_agg(case when l.is_ordinary then fate(h.tid, h.can_run, p_contested and h.priority > u.priority) else 's' end),
+        array_agg(h.priority), array_agg(h.tid), array_agg(l.key)
+    into fates, heads, tids, keys
+    from unnest(p_lanes, p_priorities, p_bound) u(lane, priority, task_id)
+    cross join lateral (select n.key, u.task_id is null and is_ordinary(n) as is_ordinary from lane n where n.id = u.lane offset 0) l
+    left join lateral (
+        select t.ctid as tid, t.priority, p_kinds is null or t.kind = any (p_kinds) as can_run
+        from task t
+        where t.queue_id = queue_id(p_queue)
+          and t.lane = u.lane
+          and l.is_ordinary
+        order by t.priority, t.id
+        limit 1
+    ) h on true;
+end $$;
+
+-- The same while looks are slow: behind the task that a lane ran last, where that is enough. `until`: see pick.
+create or replace function look_behind(
+    p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_contested boolean, p_afters bigint[], p_untils bigint[],
+    p_last_id bigint,
+    out fates "char"[], out heads smallint[], out tids tid[], out keys text[], out until bigint
+)
+language plpgsql as $$
+begin
+    select array_agg(case when l.is_ordinary then fate(h.tid, h.can_run, p_contested and h.priority > u.priority) else 's' end),
+        array_agg(h.priority), array_agg(h.tid), array_agg(l.key), min(case when b.tid is null then p_last_id else u.until end)
+    into fates, heads, tids, keys, until
+    from unnest(p_lanes, p_priorities, p_bound, p_afters, p_untils) u(lane, priority, task_id, after, until)
+    cross join lateral (select n.key, u.task_id is null and is_ordinary(n) as is_ordinary from lane n where n.id = u.lane offset 0) l
+    left join lateral (
+        select case when t.priority = u.priority and t.id <= u.until then t.tid end as tid, t.priority, t.can_run, true as goes_on
+        from (
+            select t.ctid as tid, t.id, t.priority, p_kinds is null or t.kind = any (p_kinds) as can_run
+            from task t
+            where t.queue_id = queue_id(p_queue)
+              and t.lane = u.lane
+              and l.is_ordinary
+              and (t.priority, t.id) > (u.priority, u.after)
+            order by t.priority, t.id
+            limit 1
+        ) t
+    ) b on true
+    left join lateral (
+        select b.tid, b.priority, b.can_run where b.tid is not null
+        union all
+        (select t.ctid, t.priority, p_kinds is null or t.kind = any (p_kinds)
+        from task t
+        where t.queue_id = queue_id(p_queue)
+          and t.lane = u.lane
+          and l.is_ordinary
+          and b.tid is null
+          and (b.goes_on or u.after is null)
+        order by t.priority, t.id
+        limit 1)
+    ) h on true;
+end $$;
+
+-- A lane for which the short looks suffice.
+create or replace function is_ordinary(l lane) returns boolean
+language sql immutable as $$ select l.lim = 1 and l.issued <= 1 and l.interval_ms = 0 and not l.may_be_halted $$;
+
+-- What becomes of a turn whose lane has this head.
+create or replace function fate(p_tid tid, p_can_run boolean, p_moves boolean) returns "char"
+language sql immutable as $$
+    select case when p_tid is null then 'e' when not p_can_run then 'k' when p_moves then 'm' else 't' end::"char"
+$$;
 
 -- The long look, for turns with fate s: lanes of other limits than 1, above their limit, halted or paced, and turns that are
 -- bound to a task. Lists are of all turns, one entry per place. Burns what is above a limit; locks nothing else for good.
