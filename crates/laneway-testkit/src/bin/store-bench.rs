@@ -294,6 +294,12 @@ async fn families(
     Ok((begun.elapsed(), spawned))
 }
 
+/// Uses a new store as the cases do, so that none of them pays for opening connections and for the first use of a function.
+async fn warm_up(store: &Arc<dyn Store>) -> Result<(), Failure> {
+    families(store, 4_000, 2_000).await?;
+    Ok(())
+}
+
 /// The large family as a share of tasks without lanes that are drained in turns with it: alone, and enqueued before.
 async fn compare_with_free(report: &mut Report<'_>, store: &Arc<dyn Store>) -> Result<(), Failure> {
     let n = report.options.tasks;
@@ -513,8 +519,10 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
 
 async fn fresh(cluster: &Cluster) -> Result<(Database, Arc<dyn Store>), Failure> {
     let database = cluster.database().await?;
-    let store = PostgresStore::open(PostgresOptions::new(database.url.clone())).await?;
-    Ok((database, Arc::new(store)))
+    let store: Arc<dyn Store> =
+        Arc::new(PostgresStore::open(PostgresOptions::new(database.url.clone())).await?);
+    warm_up(&store).await?;
+    Ok((database, store))
 }
 
 /// What the server has written and committed so far.
@@ -605,6 +613,7 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
     let open = async |name: &str| -> Result<Arc<dyn Store>, Failure> {
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::open(SqliteOptions::new(directory.path().join(name))).await?);
+        warm_up(&store).await?;
         Ok(store)
     };
     let files = AtomicUsize::new(0);
