@@ -1,4 +1,5 @@
--- The id of a queue in the index for claims: a hash, so that enqueue needs no look-up. Numbers are compared faster than names.
+-- The id of a queue in the index for claims: a hash, so that enqueue needs no look-up. Numbers are compared faster than names, and take
+-- the same space however long a name is. Of 64 bits: among a thousand queues two share one with a probability of 3e-14.
 create or replace function queue_id(p_queue text) returns bigint
 language sql immutable parallel safe as $$ select hashtextextended(p_queue, 0) $$;
 

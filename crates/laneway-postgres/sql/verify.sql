@@ -50,6 +50,10 @@ as $$
     from task t
     where t.lane <> 0 and not exists (select from lane l where l.id = t.lane) and not exists (select from mark m where m.queue = t.queue and m.lane = t.lane)
     union all
+    select format('task %s is not where claims look for tasks of queue %s', t.id, t.queue)
+    from task t
+    where t.queue_id <> queue_id(t.queue)
+    union all
     select format('a turn belongs to lane %s, which is not known', u.lane)
     from turn t, unnest(t.lanes) u(lane)
     where not exists (select from lane l where l.id = u.lane)

@@ -1293,3 +1293,17 @@ async fn a_store_works_in_a_database_whose_default_is_serializable() {
     worker.complete(&claimed).await;
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new());
 }
+
+/// Claims find tasks by a number for their queue, which every way into the table has to write.
+#[tokio::test]
+async fn a_task_where_no_claim_would_look_is_noticed() {
+    let trap = Trap::set().await;
+    let id = trap.enqueue(a_task()).await;
+    trap.check().await;
+    let client = trap.database.connect().await.unwrap();
+
+    client.batch_execute("update laneway.task set queue_id = laneway.queue_id('other')").await.unwrap();
+
+    let violations = trap.store.verify().await.unwrap();
+    assert_eq!(violations, [format!("task {id} is not where claims look for tasks of queue default")]);
+}
