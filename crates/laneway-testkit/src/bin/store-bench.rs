@@ -519,10 +519,25 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
 
 async fn fresh(cluster: &Cluster) -> Result<(Database, Arc<dyn Store>), Failure> {
     let database = cluster.database().await?;
+    drop_others(&database).await?;
     let store: Arc<dyn Store> =
         Arc::new(PostgresStore::open(PostgresOptions::new(database.url.clone())).await?);
     warm_up(&store).await?;
+    // Otherwise one comes when the cases before have written enough, always into the same case, which then logs whole pages.
+    database.connect().await?.batch_execute("checkpoint").await?;
     Ok((database, store))
+}
+
+/// Nothing that the cases before have left shall be vacuumed beside the next one.
+async fn drop_others(database: &Database) -> Result<(), Failure> {
+    let connection = database.connect().await?;
+    let others = "select format('drop database %I', datname) from pg_database \
+         where datallowconn and datname like 'laneway\\_%' and datname <> current_database()";
+    for drop in connection.query(others, &[]).await? {
+        // One that is still in use is dropped next time.
+        let _ = connection.batch_execute(drop.get(0)).await;
+    }
+    Ok(())
 }
 
 /// What the server has written and committed so far.
