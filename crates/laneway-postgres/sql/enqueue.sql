@@ -205,7 +205,7 @@ language plpgsql
 set search_path from current
 as $$
 begin
-    -- A series in the list of columns is not stored before it is read, which would take half of the time.
+    -- A series in the list of columns is not stored before it is read, which would take a third of the time.
     ids := array(select nextval('task_id_seq') from (select generate_series(1, p_tasks)) s);
     first_id := ids[1];
     if ids[p_tasks] - first_id = p_tasks - 1 then
