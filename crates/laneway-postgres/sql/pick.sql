@@ -344,7 +344,8 @@ begin
     ) p;
 end $$;
 
--- Bound turns: their own task. In a halted lane they stay, so that nothing overtakes that task when the lane goes on.
+-- Bound turns: their own task. In a halted lane they stay, so that nothing overtakes that task when the lane goes on. They stay as well
+-- when the task is gone by now: whoever cancels or edits it may commit after p_waited was read.
 create or replace function look_bound(
     p_kinds text[], p_lanes bigint[], p_bound bigint[], p_fates "char"[], p_waited bigint[],
     out places bigint[], out tids tid[], out heads smallint[], out stay bigint[], out over bigint[], out paced bigint[]
@@ -358,7 +359,8 @@ begin
         array_agg(p.place) filter (where not p.over and not p.can_run), array_agg(p.place) filter (where p.over), array_agg(p.lane) filter (where p.paced)
     into places, tids, heads, stay, over, paced
     from (
-        select b.place, b.lane, l.paced, l.over, t.ctid as tid, t.priority, not l.over and not l.halted and (p_kinds is null or t.kind = any (p_kinds)) as can_run
+        select b.place, b.lane, l.paced, l.over, t.ctid as tid, t.priority,
+            t.ctid is not null and not l.over and not l.halted and (p_kinds is null or t.kind = any (p_kinds)) as can_run
         from (
             select u.lane, u.task_id, u.place, count(*) over (partition by u.lane) as n,
                 row_number() over (partition by u.lane order by u.task_id = any (p_waited) is not true, u.place) as number
@@ -372,7 +374,8 @@ begin
             where n.id = b.lane
             offset 0
         ) l
-        cross join lateral (select t.ctid, t.priority, t.kind from task t where t.id = b.task_id and t.id = any (p_waited) offset 0) t
+        left join lateral (select t.ctid, t.priority, t.kind from task t where t.id = b.task_id offset 0) t on true
+        where b.task_id = any (p_waited)
     ) p;
 end $$;
 

@@ -430,6 +430,41 @@ async fn a_turn_is_not_retired_when_a_task_arrived_after_the_lane_looked_empty()
     trap.check().await;
 }
 
+/// A claim reads which turns wait for a task, and then looks at these tasks, in two statements.
+#[tokio::test]
+async fn a_turn_is_kept_when_the_task_that_it_waits_for_is_cancelled_while_a_claim_looks_at_it() {
+    const HOLD_UP: &str = r#"
+        alter function laneway.look_bound rename to look_bound_then;
+        create function laneway.look_bound(
+            p_kinds text[], p_lanes bigint[], p_bound bigint[], p_fates "char"[], p_waited bigint[],
+            out places bigint[], out tids tid[], out heads smallint[], out stay bigint[], out over bigint[], out paced bigint[]
+        ) language plpgsql as $$
+        begin
+            perform pg_advisory_xact_lock(1);
+            select * into places, tids, heads, stay, over, paced from look_bound_then(p_kinds, p_lanes, p_bound, p_fates, p_waited);
+        end $$"#;
+    for limit in [1, 3] {
+        let trap = Trap::set().await;
+        let (mut first, mut second) = (trap.worker().await, trap.worker().await);
+        let tasks = trap.enqueue_all(tasks_like(a_task().lane_of("a", limit), 2)).await;
+        let claimed = first.claim_one().await;
+        first.settle(&claimed, Outcome::GivenBack).await;
+        let holding_up = trap.begin().await;
+        holding_up.run("select pg_advisory_xact_lock(1)").await;
+        trap.database.connect().await.unwrap().batch_execute(HOLD_UP).await.unwrap();
+
+        let claiming = tokio::spawn(async move { ids(&second.claim(1).await) });
+        trap.until_somebody_waits().await;
+        assert_eq!(trap.store.cancel(tasks[0]).await.unwrap(), Cancel::Cancelled);
+        holding_up.commit().await;
+        let started = claiming.await.unwrap();
+        trap.check().await;
+
+        // What that claim did not start, the next one does.
+        assert_eq!([started, trap.work_off(&mut first).await].concat(), tasks[1..], "limit {limit}");
+    }
+}
+
 #[tokio::test]
 async fn a_settle_in_the_applications_transaction_strands_nothing() {
     for isolation in ["read committed", "repeatable read", "serializable"] {
