@@ -96,22 +96,31 @@ begin
 end $$;
 
 -- Frees turns that are bound to a task which leaves, or has left, and whose id will come back. Those that a claim holds are free anyway.
+-- By their places: a task may have several turns with one number, of which a claim holds some.
 create or replace function free_turns_of(p_lane bigint, p_task bigint) returns void
 language plpgsql as $$
 declare
-    v_turn turn;
-    v_rest parked;
+    v_turns tid[] := array(
+        select t.ctid from turn t where t.lanes[1] = p_lane and cardinality(t.lanes) = 1 and t.task_id = p_task for update skip locked
+    );
+    v_parked tid[] := array(select p.ctid from parked p where p.lane = p_lane and p.task_id = p_task for update skip locked);
 begin
-    for v_turn in
-        select t.* from turn t where t.lanes[1] = p_lane and cardinality(t.lanes) = 1 and t.task_id = p_task for update skip locked
-    loop
-        delete from turn t where t.queue = v_turn.queue and t.priority = v_turn.priority and t.seq = v_turn.seq and t.task_id = p_task;
-        insert into turn (queue, priority, seq, lanes) values (v_turn.queue, v_turn.priority, v_turn.seq, v_turn.lanes);
-    end loop;
-    for v_rest in select p.* from parked p where p.lane = p_lane and p.task_id = p_task for update skip locked loop
-        delete from parked p where p.lane = p_lane and p.task_id = p_task and p.due_at = v_rest.due_at;
-        insert into parked (due_at, queue, priority, lane) values (v_rest.due_at, v_rest.queue, v_rest.priority, p_lane);
-    end loop;
+    with bound as (
+        delete from turn
+        where ctid = any (v_turns)
+        returning *
+    )
+    insert into turn (queue, priority, seq, lanes)
+    select queue, priority, seq, lanes
+    from bound;
+    with bound as (
+        delete from parked
+        where ctid = any (v_parked)
+        returning *
+    )
+    insert into parked (due_at, queue, priority, lane)
+    select due_at, queue, priority, lane
+    from bound;
 end $$;
 
 -- Takes the key of a task of history that starts anew, if it had one that lasts while it is open. Returns the holder.

@@ -30,6 +30,49 @@ pub async fn fresh() -> TestStore {
     TestStore::on(Data { database, clock: OnceCell::new() }).await
 }
 
+/// A fresh PostgreSQL store whose functions stop for some milliseconds between their statements now and then. Each statement sees
+/// what others have committed before it; this makes time for that.
+///
+/// # Panics
+/// As [`fresh`].
+pub async fn dawdling() -> TestStore {
+    let database = Cluster::shared().await.database().await.expect("a fresh database");
+    let client = database.connect().await.expect("the test's database is there");
+    client.batch_execute("set search_path to laneway").await.expect("the functions name their types without a schema");
+    let functions = client.query(FUNCTIONS, &[]).await.expect("the functions can be read");
+    for row in functions {
+        let function = with_stops(row.get(0));
+        client.batch_execute(&function).await.unwrap_or_else(|error| panic!("{error:?}:\n{function}"));
+    }
+    TestStore::on(Data { database, clock: OnceCell::new() }).await
+}
+
+/// The functions that take a new snapshot for each of their statements.
+const FUNCTIONS: &str = "
+select pg_get_functiondef(p.oid)
+from pg_proc p
+join pg_language l on l.oid = p.prolang
+where p.pronamespace = 'laneway'::regnamespace
+  and l.lanname = 'plpgsql'
+  and p.provolatile = 'v'
+  and p.prokind = 'f'";
+
+/// The text of a function with a stop, taken one time in twenty, behind each statement that another one follows.
+fn with_stops(function: &str) -> String {
+    // Not a statement with `perform`, which would say that something was found.
+    const STOP: &str = "if random() < 0.05 and pg_sleep(random() * 0.004) is null then end if;";
+    let mut lines = function.lines().map(str::to_owned).collect::<Vec<_>>();
+    let Some(begin) = lines.iter().position(|line| line.trim_end() == "begin") else { return function.to_owned() };
+    for n in begin..lines.len() {
+        let next = lines[n + 1..].iter().find_map(|line| line.split_whitespace().next()).unwrap_or("end");
+        let is_last = ["else", "elsif", "end", "exception", "when"].contains(&next.trim_end_matches(';'));
+        if lines[n].ends_with(';') && !is_last {
+            lines[n].push_str(STOP);
+        }
+    }
+    lines.join("\n")
+}
+
 /// Makes Laneway's tables in the database at `url`.
 pub(crate) async fn migrate(url: &str) {
     let options = PostgresOptions::new(url).pool_size(1).hints(false);

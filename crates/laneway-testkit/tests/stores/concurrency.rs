@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use laneway_core::{
-    Cancel, Capacity, Claimed, LaneSettings, NewTask, Outcome, QueueName, Renewal, Renewed, Settled, State,
-    TaskId, Verdict,
+    Action, Actor, Cancel, Capacity, Children, Claimed, Edit, FamilyPolicy, Json, LaneSettings, NewTask, Outcome,
+    Pausable, QueueName, Renewal, Renewed, Settle, Settled, Spawned, State, TaskId, Verdict,
 };
 use laneway_testkit::checker::{Event, History, RecordingWorker, Rules};
 use laneway_testkit::store::{ATask, PATIENCE, TestStore, a_task, ids_of, lane_key, limit_of, secs, until};
@@ -22,11 +22,14 @@ struct Scale {
     claimers: usize,
     enqueuers: usize,
     lanes: usize,
+    /// Tasks in one lane, which run one after the other.
+    queued: usize,
     rounds: usize,
 }
 
-const POSTGRES: Scale = Scale { claimers: 16, enqueuers: 8, lanes: 500, rounds: 20 };
-const SQLITE: Scale = Scale { claimers: 4, enqueuers: 2, lanes: 100, rounds: 10 };
+const POSTGRES: Scale = Scale { claimers: 16, enqueuers: 8, lanes: 500, queued: 500, rounds: 20 };
+const DAWDLING: Scale = Scale { queued: 60, ..POSTGRES };
+const SQLITE: Scale = Scale { claimers: 4, enqueuers: 2, lanes: 100, queued: 500, rounds: 10 };
 
 macro_rules! on_both {
     ($($name:ident,)*) => {
@@ -34,6 +37,13 @@ macro_rules! on_both {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 super::$name(&laneway_testkit::postgres::fresh().await, super::POSTGRES).await;
+            })*
+        }
+        /// A look that is not locked may be old when the next statement relies on it: here there is time for that.
+        mod dawdling_postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name(&laneway_testkit::postgres::dawdling().await, super::DAWDLING).await;
             })*
         }
         mod sqlite {
@@ -55,6 +65,8 @@ on_both! {
     a_limit_that_goes_up_and_down_is_never_exceeded,
     nothing_starts_while_a_queue_is_paused,
     a_renewal_that_gives_back_and_a_settle_count_once,
+    families_end_whoever_of_them_is_cancelled,
+    what_operators_do_meanwhile_strands_nothing,
 }
 
 /// What the claimers of one test share.
@@ -66,16 +78,27 @@ struct Board {
     runs: Mutex<HashMap<TaskId, u32>>,
     /// How a task ends, given how often it was run before.
     plan: fn(&Claimed, u32) -> Outcome,
+    /// What it spawns then, if it has completed.
+    spawn: fn(&Claimed) -> Spawned,
 }
 
 impl Board {
     fn new(expected: usize, plan: fn(&Claimed, u32) -> Outcome) -> Arc<Self> {
+        Self::of_families(expected, plan, |_| Spawned::default())
+    }
+
+    fn of_families(
+        expected: usize,
+        plan: fn(&Claimed, u32) -> Outcome,
+        spawn: fn(&Claimed) -> Spawned,
+    ) -> Arc<Self> {
         Arc::new(Self {
             history: History::shared(),
             expected: AtomicUsize::new(expected),
             ended: AtomicUsize::new(0),
             runs: Mutex::default(),
             plan,
+            spawn,
         })
     }
 
@@ -89,11 +112,11 @@ impl Board {
         self.ended.fetch_add(ended, Ordering::SeqCst);
     }
 
-    fn outcome(&self, claimed: &Claimed) -> Outcome {
+    fn settle(&self, claimed: &Claimed) -> Settle {
         let mut runs = self.runs.lock().unwrap();
         let run = runs.entry(claimed.task.id).or_default();
         *run += 1;
-        (self.plan)(claimed, *run - 1)
+        claimed.settle((self.plan)(claimed, *run - 1)).spawning((self.spawn)(claimed))
     }
 }
 
@@ -122,8 +145,7 @@ async fn claimer(mut worker: RecordingWorker, board: Arc<Board>, max: u32) {
     let mut running: Vec<Claimed> = vec![];
     while !board.is_over() {
         let kept = if fastrand::u8(..4) == 0 { running.len() / 2 } else { 0 };
-        let settles =
-            running.split_off(kept).iter().map(|one| one.settle(board.outcome(one))).collect::<Vec<_>>();
+        let settles = running.split_off(kept).iter().map(|one| board.settle(one)).collect::<Vec<_>>();
         let is_idle = settles.is_empty();
         let advanced = worker.step(settles, max).await;
         board.count(&advanced.settled);
@@ -139,6 +161,21 @@ async fn start_claimers(store: &TestStore, board: &Arc<Board>, crew: &mut JoinSe
         let worker = RecordingWorker::register(store.another().await, &board.history).await;
         crew.spawn(claimer(worker, Arc::clone(board), max));
     }
+}
+
+/// Waits until there is nothing in the store that has not ended, and stops the claimers.
+async fn all_ended(crew: JoinSet<()>, board: &Board, store: &TestStore) {
+    let is_open = async || store.counts().await.unwrap().iter().any(|count| !count.state.has_ended());
+    let everything = tokio::time::timeout(PATIENCE, async {
+        while is_open().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    if everything.await.is_err() {
+        panic!("not all ended: {:?}, {:?}", store.counts().await, store.verify().await);
+    }
+    board.expected.store(0, Ordering::SeqCst);
+    all_done(crew, board, store).await;
 }
 
 /// Waits until all have done their part.
@@ -210,7 +247,7 @@ async fn many_workers_and_enqueuers_share_many_lanes(store: &TestStore, scale: S
     board.history.check(&**store, &Rules::ordered()).await;
 }
 
-async fn two_workers_keep_the_order_of_one_lane_through_retries(store: &TestStore, _: Scale) {
+async fn two_workers_keep_the_order_of_one_lane_through_retries(store: &TestStore, scale: Scale) {
     fn retry_often(claimed: &Claimed, runs: u32) -> Outcome {
         let after = Duration::from_millis((claimed.task.id.0 % 3) as u64);
         match runs {
@@ -219,8 +256,8 @@ async fn two_workers_keep_the_order_of_one_lane_through_retries(store: &TestStor
             _ => Outcome::completed(),
         }
     }
-    let board = Board::new(500, retry_often);
-    let ids = store.given_all(vec![a_task().lane("only"); 500]).await;
+    let board = Board::new(scale.queued, retry_often);
+    let ids = store.given_all(vec![a_task().lane("only"); scale.queued]).await;
     ids.iter().for_each(|id| board.history.enqueued(*id, Some("only")));
 
     let mut crew = JoinSet::new();
@@ -346,19 +383,7 @@ async fn a_cancel_against_claims_and_settles_has_one_answer(store: &TestStore, s
             written.lock().unwrap().push((id, answer));
         }
     });
-    let has_ended = async || {
-        let counts = store.counts().await.unwrap();
-        counts.iter().filter(|count| count.state.has_ended()).map(|count| count.tasks).sum::<u64>()
-            == ids.len() as u64
-    };
-    let deadline = tokio::time::timeout(PATIENCE, async {
-        while !has_ended().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    deadline.await.expect("every task ends");
-    board.expected.store(0, Ordering::SeqCst);
-    all_done(crew, &board, store).await;
+    all_ended(crew, &board, store).await;
 
     let answers = answers.lock().unwrap().clone();
     for (id, answer) in answers {
@@ -433,7 +458,7 @@ async fn nothing_starts_while_a_queue_is_paused(store: &TestStore, scale: Scale)
                     advanced.claimed
                 );
                 board.count(&advanced.settled);
-                settles = advanced.claimed.iter().map(|one| one.settle(board.outcome(one))).collect();
+                settles = advanced.claimed.iter().map(|one| board.settle(one)).collect();
                 tokio::task::yield_now().await;
             }
         });
@@ -544,4 +569,111 @@ async fn tasks_of_a_transaction_that_commits_late_are_found_and_break_no_order()
 
     // Ids of one lane were not committed in their order.
     board.history.check(&store, &Rules::default()).await;
+}
+
+/// Families of three generations, in lanes and without, and somebody who cancels whomever he meets.
+async fn families_end_whoever_of_them_is_cancelled(store: &TestStore, scale: Scale) {
+    fn spawn(claimed: &Claimed) -> Spawned {
+        let (id, task) = (claimed.task.id.0, &claimed.task);
+        let child = |n: i64| match n % 3 {
+            0 => new_task(a_task().lane(&format!("narrow-{}", id % 4))),
+            1 => new_task(a_task().lane_of(&format!("wide-{}", id % 4), 3)),
+            _ => new_task(a_task()),
+        };
+        let policies = [FamilyPolicy::WaitAll, FamilyPolicy::FailFast, FamilyPolicy::Ignore];
+        let children = match task.depth {
+            _ if task.options.step > 0 => 0,
+            0 => 7,
+            1 if id % 5 == 0 => 3,
+            _ => 0,
+        };
+        Spawned {
+            children: (0..children).map(child).collect(),
+            siblings: (0..i64::from(task.depth > 0 && id % 7 == 0)).map(child).collect(),
+            policy: policies[id as usize % 3],
+            then: id % 2 == 0 && children > 0,
+            ..Spawned::default()
+        }
+    }
+    let board = Board::of_families(usize::MAX, mixed, spawn);
+    let mut parents = vec![];
+    for n in 0..scale.rounds * 2 {
+        let task = if n % 2 == 0 { a_task() } else { a_task().lane(&format!("parents-{}", n % 7)) };
+        parents.push(store.enqueue(task.into()).await.unwrap().id);
+    }
+    let mut crew = JoinSet::new();
+    start_claimers(store, &board, &mut crew, scale.claimers / 2, 5).await;
+    let (canceller, watched, first) = (store.another().await, Arc::clone(&board), parents[0].0);
+    crew.spawn(async move {
+        for _ in 0..scale.rounds * 10 {
+            let last = watched.runs.lock().unwrap().keys().max().map_or(first, |id| id.0 + 5);
+            canceller.cancel(TaskId(fastrand::i64(first..=last))).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(..3))).await;
+        }
+    });
+    all_ended(crew, &board, store).await;
+
+    for parent in parents {
+        let Some(family) = store.family(parent).await.unwrap() else { continue };
+        let children = store.children(Children::of(parent)).await.unwrap();
+        let told = (family.total, family.open, family.completed + family.failed + family.cancelled);
+        assert_eq!(told, (children.len() as u64, 0, children.len() as u64), "family of {parent}");
+    }
+    let rules = (0..4).fold(Rules::default(), |rules, lane| rules.limit(&format!("wide-{lane}"), 3));
+    board.history.check_what_ran(&**store, &rules).await;
+}
+
+async fn what_operators_do_meanwhile_strands_nothing(store: &TestStore, scale: Scale) {
+    async fn operate(store: &dyn laneway_core::Store, tasks: &[TaskId]) {
+        let (me, task) = (Actor::program(), tasks[fastrand::usize(..tasks.len())]);
+        let priority = fastrand::i32(-2..=2);
+        let action = match fastrand::u8(..9) {
+            0 => Action::Cancel,
+            1 | 2 => Action::Retry,
+            3 => Action::Delete,
+            4 | 5 => Action::Snooze(Duration::from_millis(fastrand::u64(..5))),
+            6 => Action::SetPriority(priority),
+            7 => {
+                let edit = Edit { payload: Some(Json::encode(&priority).unwrap()), priority: Some(priority) };
+                store.edit(&me, task, edit).await.unwrap();
+                return;
+            }
+            _ => {
+                let lane = lane_key(&format!("wide-{}", fastrand::u8(..6)));
+                let lane = Pausable::Lane(QueueName::default(), lane);
+                store.pause(&me, &lane, None).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                store.resume(&me, &lane).await.unwrap();
+                return;
+            }
+        };
+        store.act(&me, action, &[task]).await.unwrap();
+    }
+    let board = Board::new(usize::MAX, mixed);
+    let mut ids = vec![];
+    for n in 0..scale.rounds * 12 {
+        let lane = n % 6;
+        let task = match n % 3 {
+            0 => a_task(),
+            1 => a_task().lane_of(&format!("wide-{lane}"), 3),
+            _ => a_task().lane(&format!("narrow-{lane}")),
+        };
+        ids.push(store.enqueue(task.into()).await.unwrap().id);
+    }
+    let mut crew = JoinSet::new();
+    start_claimers(store, &board, &mut crew, scale.claimers / 2, 5).await;
+    let mut operators = JoinSet::new();
+    for _ in 0..3 {
+        let (store, ids) = (store.another().await, ids.clone());
+        operators.spawn(async move {
+            for _ in 0..scale.rounds * 10 {
+                operate(&*store, &ids).await;
+            }
+        });
+    }
+    operators.join_all().await;
+    all_ended(crew, &board, store).await;
+
+    let rules = (0..6).fold(Rules::default(), |rules, lane| rules.limit(&format!("wide-{lane}"), 3));
+    board.history.check_what_ran(&**store, &rules).await;
 }
