@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use laneway_core::{
-    Advance, Advanced, Capacity, Claimed, Kinds, LeaseId, Listing, Outcome, Place, QueueName, Registration,
-    SessionId, Settle, Settled, State, Store, TaskId, Verdict,
+    Advance, Advanced, Capacity, Claim, Claimed, Kinds, LeaseId, Listing, Outcome, Place, QueueName,
+    Registration, SessionId, Settle, Settled, State, Store, TaskId, Verdict,
 };
 
 /// When something happened: time since any common start.
@@ -443,13 +443,16 @@ pub struct RecordingWorker {
     pub session: SessionId,
     /// The number of its last advance.
     pub number: u64,
+    /// What it claims.
+    pub kinds: Kinds,
     history: Arc<History>,
 }
 
 impl RecordingWorker {
     /// Registers a new session.
     pub async fn register(store: Arc<dyn Store>, history: &Arc<History>) -> Self {
-        let worker = Self { store, session: SessionId::random(), number: 0, history: Arc::clone(history) };
+        let (session, history) = (SessionId::random(), Arc::clone(history));
+        let worker = Self { store, session, number: 0, kinds: Kinds::All, history };
         worker.store.register(worker.registration()).await.expect("a registration");
         worker
     }
@@ -470,7 +473,8 @@ impl RecordingWorker {
         let mut advance = Advance::new(self.session, self.number);
         advance.settles = settles;
         if max > 0 {
-            advance = advance.claim(QueueName::default(), max);
+            let (queue, kinds) = (QueueName::default(), self.kinds.clone());
+            advance.claims.push(Claim { queue, max, kinds, alone: vec![] });
         }
         self.history.settling(&advance.settles);
         let advanced = self.store.advance(advance.clone()).await.expect("an advance");

@@ -38,7 +38,10 @@ pub async fn fresh() -> TestStore {
 pub async fn dawdling() -> TestStore {
     let database = Cluster::shared().await.database().await.expect("a fresh database");
     let client = database.connect().await.expect("the test's database is there");
-    client.batch_execute("set search_path to laneway").await.expect("the functions name their types without a schema");
+    client
+        .batch_execute("set search_path to laneway")
+        .await
+        .expect("the functions name their types without a schema");
     let functions = client.query(FUNCTIONS, &[]).await.expect("the functions can be read");
     for row in functions {
         let function = with_stops(row.get(0));
@@ -62,7 +65,9 @@ fn with_stops(function: &str) -> String {
     // Not a statement with `perform`, which would say that something was found.
     const STOP: &str = "if random() < 0.05 and pg_sleep(random() * 0.004) is null then end if;";
     let mut lines = function.lines().map(str::to_owned).collect::<Vec<_>>();
-    let Some(begin) = lines.iter().position(|line| line.trim_end() == "begin") else { return function.to_owned() };
+    let Some(begin) = lines.iter().position(|line| line.trim_end() == "begin") else {
+        return function.to_owned();
+    };
     for n in begin..lines.len() {
         let next = lines[n + 1..].iter().find_map(|line| line.split_whitespace().next()).unwrap_or("end");
         let is_last = ["else", "elsif", "end", "exception", "when"].contains(&next.trim_end_matches(';'));

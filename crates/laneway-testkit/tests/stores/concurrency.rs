@@ -9,11 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use laneway_core::{
-    Action, Actor, Cancel, Capacity, Children, Claimed, Edit, FamilyPolicy, Json, LaneSettings, NewTask, Outcome,
-    Pausable, QueueName, Renewal, Renewed, Settle, Settled, Spawned, State, TaskId, Verdict,
+    Action, Actor, Cancel, Capacity, Children, Claimed, Edit, FamilyPolicy, Json, Kinds, LaneSettings,
+    NewTask, OnFailure, Outcome, Pausable, QueueName, Renewal, Renewed, Settle, Settled, Spawned, State,
+    Store, TaskId, Verdict,
 };
 use laneway_testkit::checker::{Event, History, RecordingWorker, Rules};
-use laneway_testkit::store::{ATask, PATIENCE, TestStore, a_task, ids_of, lane_key, limit_of, secs, until};
+use laneway_testkit::store::{
+    ATask, PATIENCE, TestStore, a_task, ids_of, kind, lane_key, limit_of, secs, until,
+};
 use tokio::task::JoinSet;
 
 /// How much of everything: one machine's SQLite writes one after the other.
@@ -140,10 +143,20 @@ fn mixed(claimed: &Claimed, runs: u32) -> Outcome {
     }
 }
 
-/// Claims and settles until everything has ended. Now and then it settles only a part of what it holds.
+/// Claims and settles until everything has ended.
 async fn claimer(mut worker: RecordingWorker, board: Arc<Board>, max: u32) {
-    let mut running: Vec<Claimed> = vec![];
     while !board.is_over() {
+        claim_and_settle(&mut worker, &board, max, usize::MAX).await;
+    }
+}
+
+/// Claims and settles, at most so often. Now and then it settles only a part of what it holds.
+async fn claim_and_settle(worker: &mut RecordingWorker, board: &Board, max: u32, steps: usize) {
+    let mut running: Vec<Claimed> = vec![];
+    for _ in 0..steps {
+        if board.is_over() {
+            break;
+        }
         let kept = if fastrand::u8(..4) == 0 { running.len() / 2 } else { 0 };
         let settles = running.split_off(kept).iter().map(|one| board.settle(one)).collect::<Vec<_>>();
         let is_idle = settles.is_empty();
@@ -194,7 +207,7 @@ fn new_task(task: ATask) -> NewTask {
 }
 
 /// Enqueues one task and writes that down.
-async fn enqueue(store: &dyn laneway_core::Store, history: &History, task: ATask) -> TaskId {
+async fn enqueue(store: &dyn Store, history: &History, task: ATask) -> TaskId {
     let task = new_task(task);
     let lane = task.lane.as_ref().map(|lane| lane.key.as_str().to_owned());
     let id = store.enqueue(task).await.expect("the task is valid").id;
@@ -623,57 +636,115 @@ async fn families_end_whoever_of_them_is_cancelled(store: &TestStore, scale: Sca
     board.history.check_what_ran(&**store, &rules).await;
 }
 
+/// Everything at once: tasks of two kinds in all sorts of lanes, workers that come and go and of which some run one kind only, and
+/// operators who change whatever they meet.
 async fn what_operators_do_meanwhile_strands_nothing(store: &TestStore, scale: Scale) {
-    async fn operate(store: &dyn laneway_core::Store, tasks: &[TaskId]) {
-        let (me, task) = (Actor::program(), tasks[fastrand::usize(..tasks.len())]);
-        let priority = fastrand::i32(-2..=2);
-        let action = match fastrand::u8(..9) {
-            0 => Action::Cancel,
-            1 | 2 => Action::Retry,
-            3 => Action::Delete,
-            4 | 5 => Action::Snooze(Duration::from_millis(fastrand::u64(..5))),
-            6 => Action::SetPriority(priority),
-            7 => {
-                let edit = Edit { payload: Some(Json::encode(&priority).unwrap()), priority: Some(priority) };
-                store.edit(&me, task, edit).await.unwrap();
-                return;
-            }
-            _ => {
-                let lane = lane_key(&format!("wide-{}", fastrand::u8(..6)));
-                let lane = Pausable::Lane(QueueName::default(), lane);
-                store.pause(&me, &lane, None).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(2)).await;
-                store.resume(&me, &lane).await.unwrap();
-                return;
-            }
-        };
-        store.act(&me, action, &[task]).await.unwrap();
-    }
     let board = Board::new(usize::MAX, mixed);
-    let mut ids = vec![];
-    for n in 0..scale.rounds * 12 {
-        let lane = n % 6;
-        let task = match n % 3 {
-            0 => a_task(),
-            1 => a_task().lane_of(&format!("wide-{lane}"), 3),
-            _ => a_task().lane(&format!("narrow-{lane}")),
-        };
-        ids.push(store.enqueue(task.into()).await.unwrap().id);
+    let paced = LaneSettings { interval: Some(Duration::from_millis(2)), ..Default::default() };
+    let halting = LaneSettings { on_failure: Some(OnFailure::Halt), ..Default::default() };
+    for (lane, settings) in [("paced", paced), ("halting", halting)] {
+        store.set_lane(&QueueName::default(), &lane_key(lane), settings).await.unwrap();
     }
     let mut crew = JoinSet::new();
-    start_claimers(store, &board, &mut crew, scale.claimers / 2, 5).await;
-    let mut operators = JoinSet::new();
-    for _ in 0..3 {
-        let (store, ids) = (store.another().await, ids.clone());
-        operators.spawn(async move {
-            for _ in 0..scale.rounds * 10 {
-                operate(&*store, &ids).await;
+    start_claimers(store, &board, &mut crew, scale.claimers / 4, 5).await;
+    for n in 0..scale.claimers / 2 {
+        let (store, board) = (store.another().await, Arc::clone(&board));
+        crew.spawn(async move {
+            while !board.is_over() {
+                let mut worker = RecordingWorker::register(Arc::clone(&store), &board.history).await;
+                if n % 2 == 0 {
+                    worker.kinds = Kinds::Only(vec![kind("work")]);
+                }
+                claim_and_settle(&mut worker, &board, 4, 10).await;
+                worker.stopped();
+                store.deregister(worker.session).await.unwrap();
             }
         });
     }
-    operators.join_all().await;
+    let ids = Arc::new(Mutex::new(vec![]));
+    let mut others = JoinSet::new();
+    for _ in 0..scale.enqueuers / 2 {
+        let (store, ids) = (store.another().await, Arc::clone(&ids));
+        others.spawn(async move {
+            for _ in 0..scale.rounds * 4 {
+                let tasks = (0..fastrand::usize(1..4)).map(|_| any_task()).collect();
+                let stored = store.enqueue_many(tasks).await.unwrap();
+                ids.lock().unwrap().extend(ids_of(&stored));
+            }
+        });
+    }
+    for _ in 0..3 {
+        let (store, ids) = (store.another().await, Arc::clone(&ids));
+        others.spawn(async move {
+            for _ in 0..scale.rounds * 10 {
+                let id = fastrand::choice(ids.lock().unwrap().iter().copied()).unwrap_or(TaskId(1));
+                operate(&*store, id).await;
+            }
+        });
+    }
+    others.join_all().await;
+    // What has failed may have halted its lane again.
+    let (operator, watched) = (store.another().await, Arc::clone(&board));
+    crew.spawn(async move {
+        while !watched.is_over() {
+            operator.resume_lane(&QueueName::default(), &lane_key("halting")).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
     all_ended(crew, &board, store).await;
 
-    let rules = (0..6).fold(Rules::default(), |rules, lane| rules.limit(&format!("wide-{lane}"), 3));
+    let rules = (0..4).fold(Rules::default(), |rules, lane| rules.limit(&format!("wide-{lane}"), 4));
     board.history.check_what_ran(&**store, &rules).await;
+}
+
+fn any_task() -> NewTask {
+    let task = a_task().kind(fastrand::choice(["work", "other"]).unwrap()).priority(fastrand::i32(-1..=1));
+    let n = fastrand::u8(..4);
+    let task = match fastrand::u8(..10) {
+        0 | 1 => task,
+        2 => task.delay(Duration::from_millis(n.into())),
+        3 => task.lane("paced"),
+        4 => task.lane("halting"),
+        5 => task.lane(&format!("narrow-{n}")).unique(&n.to_string()),
+        6 => task.lane(&format!("narrow-{n}")),
+        7 => task.lane(&format!("wide-{n}")),
+        _ => task.lane_of(&format!("wide-{n}"), 3),
+    };
+    new_task(task)
+}
+
+/// One thing that operators do: to this task or to some lane.
+async fn operate(store: &dyn Store, task: TaskId) {
+    let (me, queue) = (Actor::program(), QueueName::default());
+    let wide = lane_key(&format!("wide-{}", fastrand::u8(..4)));
+    let priority = fastrand::i32(-2..=2);
+    let action = match fastrand::u8(..14) {
+        0 => Action::Cancel,
+        1 | 2 => Action::Retry,
+        3 => Action::Delete,
+        4 | 5 => Action::Snooze(Duration::from_millis(fastrand::u64(..5))),
+        6 => Action::SetPriority(priority),
+        7 => {
+            let edit = Edit { payload: Some(Json::encode(&priority).unwrap()), priority: Some(priority) };
+            store.edit(&me, task, edit).await.unwrap();
+            return;
+        }
+        8 | 9 => {
+            let settings = LaneSettings { limit: Some(limit_of(fastrand::u32(1..=4))), ..Default::default() };
+            return store.set_lane(&queue, &wide, settings).await.unwrap();
+        }
+        10 | 11 => {
+            store.resume_lane(&queue, &lane_key("halting")).await.unwrap();
+            return;
+        }
+        n => {
+            let what = if n == 12 { Pausable::Lane(queue, wide) } else { Pausable::Kind(kind("other")) };
+            store.pause(&me, &what, None).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            // Perhaps somebody else has paused it after us.
+            store.resume(&me, &what).await.unwrap();
+            return;
+        }
+    };
+    store.act(&me, action, &[task]).await.unwrap();
 }
