@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use laneway_core::{
     Action, Actor, Cancel, Capacity, Children, Claimed, Edit, FamilyPolicy, Json, Kinds, LaneSettings,
-    NewTask, OnFailure, Outcome, Pausable, QueueName, Renewal, Renewed, Settle, Settled, Spawned, State,
-    Store, TaskId, Verdict,
+    NewTask, OnFailure, Outcome, Pausable, QueueName, QueueSettings, Renewal, Renewed, Serial, Settle,
+    Settled, Spawned, State, Store, TaskId, Verdict,
 };
 use laneway_testkit::checker::{Event, History, RecordingWorker, Rules};
 use laneway_testkit::store::{
@@ -69,6 +69,7 @@ on_both! {
     nothing_starts_while_a_queue_is_paused,
     a_renewal_that_gives_back_and_a_settle_count_once,
     families_end_whoever_of_them_is_cancelled,
+    a_serial_queue_works_on_one_family_at_a_time,
     what_operators_do_meanwhile_strands_nothing,
 }
 
@@ -614,17 +615,7 @@ async fn families_end_whoever_of_them_is_cancelled(store: &TestStore, scale: Sca
         let task = if n % 2 == 0 { a_task() } else { a_task().lane(&format!("parents-{}", n % 7)) };
         parents.push(store.enqueue(task.into()).await.unwrap().id);
     }
-    let mut crew = JoinSet::new();
-    start_claimers(store, &board, &mut crew, scale.claimers / 2, 5).await;
-    let (canceller, watched, first) = (store.another().await, Arc::clone(&board), parents[0].0);
-    crew.spawn(async move {
-        for _ in 0..scale.rounds * 10 {
-            let last = watched.runs.lock().unwrap().keys().max().map_or(first, |id| id.0 + 5);
-            canceller.cancel(TaskId(fastrand::i64(first..=last))).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(fastrand::u64(..3))).await;
-        }
-    });
-    all_ended(crew, &board, store).await;
+    work_off_and_cancel(store, &board, scale, parents[0].0).await;
 
     for parent in parents {
         let Some(family) = store.family(parent).await.unwrap() else { continue };
@@ -634,6 +625,54 @@ async fn families_end_whoever_of_them_is_cancelled(store: &TestStore, scale: Sca
     }
     let rules = (0..4).fold(Rules::default(), |rules, lane| rules.limit(&format!("wide-{lane}"), 3));
     board.history.check_what_ran(&**store, &rules).await;
+}
+
+/// Works everything off, while somebody cancels whomever he meets of the tasks from `first` on.
+async fn work_off_and_cancel(store: &TestStore, board: &Arc<Board>, scale: Scale, first: i64) {
+    let mut crew = JoinSet::new();
+    start_claimers(store, board, &mut crew, scale.claimers / 2, 5).await;
+    let (canceller, watched) = (store.another().await, Arc::clone(board));
+    crew.spawn(async move {
+        for _ in 0..scale.rounds * 10 {
+            let last = watched.runs.lock().unwrap().keys().max().map_or(first, |id| id.0 + 5);
+            canceller.cancel(TaskId(fastrand::i64(first..=last))).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(..3))).await;
+        }
+    });
+    all_ended(crew, board, store).await;
+}
+
+/// The next parent starts when the last one has ended, with all its children, whoever was cancelled.
+async fn a_serial_queue_works_on_one_family_at_a_time(store: &TestStore, scale: Scale) {
+    fn children_fail(claimed: &Claimed, runs: u32) -> Outcome {
+        // Of a parent that runs once it is known when it has started.
+        if claimed.task.depth == 0 { Outcome::completed() } else { mixed(claimed, runs) }
+    }
+    fn spawn(claimed: &Claimed) -> Spawned {
+        let id = claimed.task.id.0;
+        Spawned {
+            children: vec![new_task(a_task()); if claimed.task.depth == 0 { 5 } else { 0 }],
+            siblings: vec![new_task(a_task()); usize::from(claimed.task.depth > 0 && id % 4 == 0)],
+            policy: if id % 2 == 0 { FamilyPolicy::WaitAll } else { FamilyPolicy::FailFast },
+            ..Spawned::default()
+        }
+    }
+    let settings = QueueSettings { serial: Some(Serial::Children(3)), ..Default::default() };
+    store.set_queue(&QueueName::default(), settings).await.unwrap();
+    let board = Board::of_families(usize::MAX, children_fail, spawn);
+    let parents = ids_of(&store.enqueue_many(vec![new_task(a_task()); scale.rounds]).await.unwrap());
+    work_off_and_cancel(store, &board, scale, parents[0].0).await;
+
+    let mut times = vec![];
+    for parent in parents {
+        let view = store.view(parent).await;
+        times.extend(view.started_at.map(|started| (started, view.ended_at.unwrap(), parent)));
+    }
+    assert!(times.is_sorted_by_key(|(.., id)| *id), "in the order of their ids");
+    for pair in times.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "{} started before {} had ended", pair[1].2, pair[0].2);
+    }
+    board.history.check_what_ran(&**store, &Rules::default()).await;
 }
 
 /// Everything at once: tasks of two kinds in all sorts of lanes, workers that come and go and of which some run one kind only, and
