@@ -10,6 +10,7 @@
 //! turns, each time on a fresh database, and the best of each is reported. The floor is what the bare server does with the same rows:
 //! one `insert … select` and one `delete` per 500 rows, without leases, history or lanes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -77,7 +78,7 @@ impl Options {
 async fn main() -> Result<(), Failure> {
     let options = Options::parse()?;
     for store in &options.stores {
-        let mut report = Report { options: &options, values: Map::new() };
+        let mut report = Report { options: &options, values: Map::new(), shares: HashMap::new() };
         report.values.insert("store".into(), json!(store));
         match store.as_str() {
             "postgres" => measure_postgres(&mut report).await?,
@@ -93,6 +94,7 @@ async fn main() -> Result<(), Failure> {
 struct Report<'a> {
     options: &'a Options,
     values: Map<String, Value>,
+    shares: HashMap<String, Vec<f64>>,
 }
 
 impl Report<'_> {
@@ -105,6 +107,16 @@ impl Report<'_> {
         let rate = (tasks as f64 / took.as_secs_f64()).round();
         let before = self.values.get(key).and_then(Value::as_f64).unwrap_or_default();
         self.number(key, rate.max(before));
+    }
+
+    /// The median of the times that something else took as shares of the times of the case, in turns: a machine that is slower for a
+    /// while slows down both.
+    fn share(&mut self, key: &str, other: Duration, took: Duration) {
+        let shares = self.shares.entry(key.into()).or_default();
+        shares.push(other.as_secs_f64() / took.as_secs_f64());
+        shares.sort_by(f64::total_cmp);
+        let middle = (shares[(shares.len() - 1) / 2] + shares[shares.len() / 2]) / 2.0;
+        self.number(key, (middle * 1_000.0).round() / 1_000.0);
     }
 
     fn number(&mut self, key: &str, value: f64) {
@@ -300,18 +312,20 @@ async fn warm_up(store: &Arc<dyn Store>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The large family as a share of tasks without lanes that are drained in turns with it: alone, and enqueued before.
-async fn compare_with_free(report: &mut Report<'_>, store: &Arc<dyn Store>) -> Result<(), Failure> {
+/// The large family, which has just taken so long, as a share of tasks without lanes that are drained in turns with it: alone, and
+/// enqueued before.
+async fn compare_with_free(
+    report: &mut Report<'_>,
+    store: &Arc<dyn Store>,
+    family: Duration,
+) -> Result<(), Failure> {
     let n = report.options.tasks;
     let enqueued = fill(&**store, n, Spread::Free).await?;
     let (drained, _) = drain(store, n, 500).await?;
     report.rate("fan_beside_per_s", n, drained);
     report.rate("fan_beside_enqueued_per_s", n, enqueued + drained);
-    let rate = |key: &str| report.values.get(key).and_then(Value::as_f64).unwrap_or_default();
-    let share = |key: &str| (rate("fan_100k_per_s") / rate(key) * 1_000.0).round() / 1_000.0;
-    let (of_drain, of_both) = (share("fan_beside_per_s"), share("fan_beside_enqueued_per_s"));
-    report.number("fan_100k_share", of_drain);
-    report.number("fan_100k_share_enqueued", of_both);
+    report.share("fan_100k_share", drained, family);
+    report.share("fan_100k_share_enqueued", enqueued + drained, family);
     Ok(())
 }
 
@@ -501,7 +515,7 @@ async fn measure_postgres(report: &mut Report<'_>) -> Result<(), Failure> {
         if key == "fan_100k_per_s" {
             report.rate("fan_100k_spawned_per_s", n, spawned);
             report.number("wal_bytes_per_child", ((after.wal - before.wal) / n as f64).round());
-            compare_with_free(report, &fresh(&cluster).await?.1).await?;
+            compare_with_free(report, &fresh(&cluster).await?.1, took).await?;
         }
     }
     if report.wants("statistics") {
@@ -653,7 +667,7 @@ async fn measure_sqlite(report: &mut Report<'_>) -> Result<(), Failure> {
             let (took, _) = families(&store, n, children.min(n)).await?;
             report.rate(key, n, took);
             if key == "fan_100k_per_s" {
-                compare_with_free(report, &open(&next("beside")).await?).await?;
+                compare_with_free(report, &open(&next("beside")).await?, took).await?;
             }
         }
     }
