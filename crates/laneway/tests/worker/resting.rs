@@ -1,5 +1,7 @@
 //! Falling asleep and waking up.
 
+use std::time::Duration;
+
 use crate::on_both_stores;
 use crate::support::*;
 
@@ -77,4 +79,42 @@ async fn a_task_that_becomes_due_wakes_a_sleeping_worker(store: &TestStore) {
 
     worker.until_metric(r#"worker_wakeups_total{source="due"}"#, |due| due >= 1.0).await;
     worker.stopped().await;
+}
+
+/// Tasks come one by one, in every way in which they become runnable, while three workers are about to fall asleep, are asleep or wake
+/// up. The functions of the database dawdle between their statements: whoever looks too early, or tells too early, is not told, and what
+/// came waits for a poll, in an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_hint_is_lost_between_two_statements() {
+    let store = laneway_testkit::postgres::dawdling().await;
+    let recorder = Recorder::default();
+    let mut workers = vec![];
+    for _ in 0..3 {
+        workers.push(start(a_worker(store.another().await, &recorder, 2).poll_interval_max(secs(3_600))));
+    }
+    let client = client(&store);
+    let mut wanted = 0;
+    for n in 0..100 {
+        let wave = fastrand::u64(1..=3);
+        wanted += wave;
+        let few = Duration::from_millis(fastrand::u64(1..40));
+        let enqueue = |what| client.enqueue(Job { n, what });
+        for _ in 0..wave {
+            match n % 5 {
+                0 => enqueue(What::Nothing),
+                1 => enqueue(What::Millis(3)).lane("a"),
+                2 => enqueue(What::Nothing).lane("b").limit(2),
+                3 => enqueue(What::Nothing).delay(few),
+                _ => enqueue(What::Fail).lane("c").max_attempts(1).delay(few),
+            }
+            .await
+            .unwrap();
+        }
+        recorder.until("all have run", |log| log.ended.len() as u64 == wanted).await;
+        tokio::time::sleep(few).await;
+    }
+    for worker in workers {
+        worker.stopped().await;
+    }
+    store.check().await;
 }
