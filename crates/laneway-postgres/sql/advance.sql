@@ -129,7 +129,7 @@ begin
     end if;
 
     -- Turns that were freed in queues from which nothing is claimed now go back into the line.
-    if v_lanes <> '{}' then
+    if not (v_alive and v_queues <@ p_queues) then
         perform join_lines(array_agg(h.queue), array_agg(h.lane), array_agg(h.priority))
         from unnest(v_queues, v_lanes, v_turns) h(queue, lane, priority)
         where not v_alive or h.queue <> all (p_queues)
