@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use laneway_core::{
-    Action, Actor, Cancel, Capacity, Children, Claimed, Edit, FamilyPolicy, Json, Kinds, LaneSettings,
-    NewTask, OnFailure, Outcome, Pausable, QueueName, QueueSettings, Renewal, Renewed, Serial, Settle,
-    Settled, Spawned, State, Store, TaskId, Verdict,
+    Action, Actor, Cancel, Capacity, Children, Claimed, Edit, FamilyPolicy, FollowUp, FollowUpOnFailure,
+    Json, Kinds, LaneSettings, NewTask, OnFailure, Outcome, Pausable, QueueName, QueueSettings, Renewal,
+    Renewed, Serial, Settle, Settled, Spawned, State, Store, TaskId, Verdict,
 };
 use laneway_testkit::checker::{Event, History, RecordingWorker, Rules};
 use laneway_testkit::store::{
@@ -70,6 +70,7 @@ on_both! {
     a_renewal_that_gives_back_and_a_settle_count_once,
     families_end_whoever_of_them_is_cancelled,
     a_serial_queue_works_on_one_family_at_a_time,
+    families_end_whatever_operators_do,
     what_operators_do_meanwhile_strands_nothing,
 }
 
@@ -585,36 +586,49 @@ async fn tasks_of_a_transaction_that_commits_late_are_found_and_break_no_order()
     board.history.check(&store, &Rules::default()).await;
 }
 
-/// Families of three generations, in lanes and without, and somebody who cancels whomever he meets.
-async fn families_end_whoever_of_them_is_cancelled(store: &TestStore, scale: Scale) {
-    fn spawn(claimed: &Claimed) -> Spawned {
-        let (id, task) = (claimed.task.id.0, &claimed.task);
-        let child = |n: i64| match n % 3 {
-            0 => new_task(a_task().lane(&format!("narrow-{}", id % 4))),
-            1 => new_task(a_task().lane_of(&format!("wide-{}", id % 4), 3)),
-            _ => new_task(a_task()),
-        };
-        let policies = [FamilyPolicy::WaitAll, FamilyPolicy::FailFast, FamilyPolicy::Ignore];
-        let children = match task.depth {
-            _ if task.options.step > 0 => 0,
-            0 => 7,
-            1 if id % 5 == 0 => 3,
-            _ => 0,
-        };
-        Spawned {
-            children: (0..children).map(child).collect(),
-            siblings: (0..i64::from(task.depth > 0 && id % 7 == 0)).map(child).collect(),
-            policy: policies[id as usize % 3],
-            then: id % 2 == 0 && children > 0,
-            ..Spawned::default()
-        }
+/// What a task spawns that may be of any generation: of three there are children.
+fn a_family(claimed: &Claimed) -> Spawned {
+    let (id, task) = (claimed.task.id.0, &claimed.task);
+    let child = |n: i64| match n % 3 {
+        0 => new_task(a_task().lane(&format!("narrow-{}", id % 4))),
+        1 => new_task(a_task().lane_of(&format!("wide-{}", id % 4), 3)),
+        _ => new_task(a_task()),
+    };
+    let policies = [FamilyPolicy::WaitAll, FamilyPolicy::FailFast, FamilyPolicy::Ignore];
+    let children = match task.depth {
+        _ if task.options.step > 0 => 0,
+        0 => 7,
+        1 if id % 5 == 0 => 3,
+        _ => 0,
+    };
+    Spawned {
+        children: (0..children).map(child).collect(),
+        siblings: (0..i64::from(task.depth > 0 && id % 7 == 0)).map(child).collect(),
+        policy: policies[id as usize % 3],
+        then: id % 2 == 0 && children > 0,
+        ..Spawned::default()
     }
-    let board = Board::of_families(usize::MAX, mixed, spawn);
+}
+
+/// Tasks that will have families, every other one in a lane.
+async fn given_parents(store: &TestStore, n: usize) -> Vec<TaskId> {
     let mut parents = vec![];
-    for n in 0..scale.rounds * 2 {
+    for n in 0..n {
         let task = if n % 2 == 0 { a_task() } else { a_task().lane(&format!("parents-{}", n % 7)) };
         parents.push(store.enqueue(task.into()).await.unwrap().id);
     }
+    parents
+}
+
+/// The lanes in which [`a_family`] lives.
+fn rules_of_families() -> Rules {
+    (0..4).fold(Rules::default(), |rules, lane| rules.limit(&format!("wide-{lane}"), 3))
+}
+
+/// Families of three generations, in lanes and without, and somebody who cancels whomever he meets.
+async fn families_end_whoever_of_them_is_cancelled(store: &TestStore, scale: Scale) {
+    let board = Board::of_families(usize::MAX, mixed, a_family);
+    let parents = given_parents(store, scale.rounds * 2).await;
     work_off_and_cancel(store, &board, scale, parents[0].0).await;
 
     for parent in parents {
@@ -623,8 +637,48 @@ async fn families_end_whoever_of_them_is_cancelled(store: &TestStore, scale: Sca
         let told = (family.total, family.open, family.completed + family.failed + family.cancelled);
         assert_eq!(told, (children.len() as u64, 0, children.len() as u64), "family of {parent}");
     }
-    let rules = (0..4).fold(Rules::default(), |rules, lane| rules.limit(&format!("wide-{lane}"), 3));
-    board.history.check_what_ran(&**store, &rules).await;
+    board.history.check_what_ran(&**store, &rules_of_families()).await;
+}
+
+/// The same families, with follow-ups, whose members are cancelled, deleted, put off and started anew.
+async fn families_end_whatever_operators_do(store: &TestStore, scale: Scale) {
+    fn spawn(claimed: &Claimed) -> Spawned {
+        if claimed.task.options.resume {
+            return Spawned { again: true, ..Spawned::default() };
+        }
+        if claimed.task.kind == kind("after") {
+            return Spawned::default();
+        }
+        let on_failure = fastrand::choice([FollowUpOnFailure::Drop, FollowUpOnFailure::Keep]).unwrap();
+        let follow_up = FollowUp { task: new_task(a_task().kind("after")), on_failure };
+        Spawned { follow_ups: vec![follow_up; fastrand::usize(..2)], ..a_family(claimed) }
+    }
+    let board = Board::of_families(usize::MAX, mixed, spawn);
+    let first = given_parents(store, scale.rounds).await[0].0;
+    let mut crew = JoinSet::new();
+    start_claimers(store, &board, &mut crew, scale.claimers / 2, 5).await;
+    let mut operators = JoinSet::new();
+    for _ in 0..3 {
+        let (store, board) = (store.another().await, Arc::clone(&board));
+        operators.spawn(async move {
+            for _ in 0..scale.rounds * 5 {
+                let last = board.runs.lock().unwrap().keys().max().map_or(first, |id| id.0 + 5);
+                let action = match fastrand::u8(..6) {
+                    0 => Action::Cancel,
+                    1 => Action::Delete,
+                    2 => Action::Snooze(Duration::from_millis(fastrand::u64(..5))),
+                    3 => Action::Retry,
+                    _ => Action::RetryChildren,
+                };
+                let task = TaskId(fastrand::i64(first..=last));
+                store.act(&Actor::program(), action, &[task]).await.unwrap();
+            }
+        });
+    }
+    operators.join_all().await;
+    all_ended(crew, &board, store).await;
+
+    board.history.check_what_ran(&**store, &rules_of_families()).await;
 }
 
 /// Works everything off, while somebody cancels whomever he meets of the tasks from `first` on.
