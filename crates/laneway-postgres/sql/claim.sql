@@ -9,7 +9,7 @@
 --   p_bounds: priority and id of the last task, priority and seq of the last turn, from which to look; null: from the
 --     beginning. An old snapshot keeps dead index entries alive, and every look from the beginning walks them.
 --
--- Returns the leases, and one row without lease that carries the new bounds (a fifth number: microseconds spent
+-- Returns the leases, and with the last of them, or in a row of its own, the new bounds (a fifth number: microseconds spent
 -- looking). Rows of task and turn are never updated, and the snapshot of the call keeps their places from being reused, so
 -- a ctid that was read stays what it is.
 create or replace function claim(
@@ -35,6 +35,8 @@ declare
     v_tids     tid[] := '{}';                 -- tasks that are locked and will be taken
     v_took_turns smallint[] := '{}';          -- their priorities: those of turns,
     v_took_free smallint[] := '{}';           -- and those without a lane
+    v_parents  boolean := false;              -- some are children
+    v_odd      boolean := p_alone is not null;-- they need the long way into a lease
     v_need     int;
     v_bytes    bigint := 0;
     v_seen     record;
@@ -133,6 +135,8 @@ begin
             v_tids := v_tids || v_picked.tids;
             v_took_turns := v_took_turns || v_picked.took;
             v_bytes := v_bytes + v_picked.bytes;
+            v_parents := v_parents or v_picked.has_parents is true;
+            v_odd := v_odd or v_picked.is_odd is true;
             v_lane_ids := v_lane_ids || v_picked.lane_ids;
             v_lane_keys := v_lane_keys || v_picked.lane_keys;
             v_spare_lanes := v_spare_lanes || v_picked.spare_lanes;
@@ -160,6 +164,8 @@ begin
             v_tids := v_tids || v_got.tids;
             v_took_free := v_took_free || v_got.took;
             v_bytes := v_bytes + v_got.bytes;
+            v_parents := v_parents or v_got.has_parents is true;
+            v_odd := v_odd or v_got.is_odd is true;
             v_from[1:2] := coalesce(v_got.last, v_from[1:2]);
             v_bounds[1:2] := v_from[1:2];
         end if;
@@ -180,8 +186,12 @@ begin
         perform join_line(p_queue, p_hand_lanes, p_hand_priorities, p_hand_afters, p_hand_until);   -- no round had use for them
     end if;
 
-    if v_tids <> '{}' then
+    if v_tids <> '{}' and v_odd then
         return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_tids, v_lane_ids, v_lane_keys, v_until, v_now);
+    elsif v_tids <> '{}' then
+        v_row := take_plain(p_session, p_number, p_queue, v_tids, v_parents, v_now, v_lane_ids <> '{}', v_until);
+        v_row.lane_ids := v_lane_ids;
+        v_row.lane_keys := v_lane_keys;
     end if;
     if v_spare_lanes <> '{}' then
         perform retire(p_queue, v_spare_lanes, v_spare_priorities, v_spare_bound);
@@ -342,15 +352,13 @@ begin
         bool_or(t.is_child) as has_parents, bool_or(t.is_odd) as is_odd
     into v_got
     from (
-        select ctid, priority, id, size, parent_id is not null as is_child,
-            priority <> 0 or attempt <> 0 or max_attempts <> 25 or crashes <> 0 or size >= 1000 or ready_at is not null or extra is not null
-                or depth <> 0 and parent_id is null as is_odd
-        from task
-        where queue_id = queue_id(p_queue)
-          and lane = 0
-          and (priority, id) > (p_priority, p_id)
-          and (p_kinds is null or kind = any (p_kinds))
-        order by priority, id
+        select t.ctid, t.priority, t.id, t.size, t.parent_id is not null as is_child, is_odd(t) as is_odd
+        from task t
+        where t.queue_id = queue_id(p_queue)
+          and t.lane = 0
+          and (t.priority, t.id) > (p_priority, p_id)
+          and (p_kinds is null or t.kind = any (p_kinds))
+        order by t.priority, t.id
         limit p_max
         for update skip locked
     ) t;
@@ -373,8 +381,18 @@ begin
     is_odd := v_got.is_odd;
 end $$;
 
--- Moves the locked tasks, of which none is odd, into one lease and answers with it.
-create or replace function take_plain(p_session uuid, p_number bigint, p_queue text, p_tids tid[], p_parents boolean, p_now timestamptz) returns advance_row
+-- A task with more than most tasks have, beside a lane and a parent.
+create or replace function is_odd(t task) returns boolean
+language sql immutable as $$
+    select t.priority <> 0 or t.attempt <> 0 or t.max_attempts <> 25 or t.crashes <> 0 or t.size >= 1000 or t.ready_at is not null or t.extra is not null
+        or t.depth <> 0 and t.parent_id is null
+$$;
+
+-- Moves the locked tasks, of which none is odd, into one lease and answers with it. p_parents: some are children; p_lanes: some have lanes.
+create or replace function take_plain(
+    p_session uuid, p_number bigint, p_queue text, p_tids tid[], p_parents boolean, p_now timestamptz, p_lanes boolean default false,
+    p_until bigint default null
+) returns advance_row
 language plpgsql as $$
 declare
     v_row   advance_row;
@@ -383,17 +401,17 @@ begin
     with taken as (
         delete from task
         where ctid = any (p_tids)
-        returning id, kind, enqueued_at, depth, parent_id, payload
+        returning id, lane, kind, enqueued_at, depth, parent_id, payload
     )
-    insert into lease as m (session, token, number, claimed_at, tasks, queue, task_ids, kinds, enqueued_ats, depths, parent_ids, payloads)
+    insert into lease as m (session, token, number, claimed_at, tasks, queue, task_ids, kinds, enqueued_ats, lanes, depths, parent_ids, until, payloads)
     select
         p_session, gen_random_uuid(), p_number, p_now, count(*), p_queue,
-        array_agg(s.id), array_agg(s.kind), array_agg(s.enqueued_at),
+        array_agg(s.id), array_agg(s.kind), array_agg(s.enqueued_at), array_agg(s.lane) filter (where p_lanes),
         array_agg(s.depth) filter (where p_parents), array_agg(s.parent_id) filter (where p_parents),
-        array_agg(s.payload)
+        p_until, array_agg(s.payload)
     from (select * from taken order by id) s
-    returning m.id, m.token, m.queue, m.task_ids, m.kinds, m.enqueued_ats, m.depths, m.parent_ids, m.payloads, m.claimed_at, m.tasks
-    into v_row.lease_id, v_row.token, v_row.queue, v_row.task_ids, v_row.kinds, v_row.enqueued_ats, v_row.depths, v_row.parent_ids, v_row.payloads,
+    returning m.id, m.token, m.queue, m.task_ids, m.kinds, m.enqueued_ats, m.lanes, m.depths, m.parent_ids, m.payloads, m.claimed_at, m.tasks
+    into v_row.lease_id, v_row.token, v_row.queue, v_row.task_ids, v_row.kinds, v_row.enqueued_ats, v_row.lanes, v_row.depths, v_row.parent_ids, v_row.payloads,
         v_row.claimed_at, v_taken;
     if v_taken <> cardinality(p_tids) then
         raise 'claim locked % tasks and took %', cardinality(p_tids), v_taken;

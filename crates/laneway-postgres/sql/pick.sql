@@ -20,14 +20,14 @@
 -- Tasks that come back bring their own turn, and in queues with lanes of several priorities nothing is carried. `until` is the
 -- lowest that holds for all tasks that were picked, null when one of them is not of an ordinary lane.
 --
--- `again`: places have changed, so the claim must plan again before it goes on.
+-- `again`: places have changed, so the claim must plan again before it goes on. has_parents, is_odd: see pick_free.
 -- p_taken: tasks that this claim has locked in earlier rounds. No joins between lists: the planner takes every list for ten
 -- rows, and would compare each with each.
 create or replace function pick(
     p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_afters bigint[], p_untils bigint[],
     p_last_id bigint, p_taken tid[], p_contested boolean, p_now timestamptz,
-    out tids tid[], out took smallint[], out bytes bigint, out gone boolean[], out again boolean, out until bigint, out lane_ids bigint[], out lane_keys text[],
-    out spare_lanes bigint[], out spare_priorities smallint[], out spare_bound bigint[]
+    out tids tid[], out took smallint[], out bytes bigint, out has_parents boolean, out is_odd boolean, out gone boolean[], out again boolean, out until bigint,
+    out lane_ids bigint[], out lane_keys text[], out spare_lanes bigint[], out spare_priorities smallint[], out spare_bound bigint[]
 )
 language plpgsql as $$
 declare
@@ -86,9 +86,9 @@ begin
     end if;
 
     -- All at once: a row lock per look costs twice as much. What somebody else holds, or has just taken, is not ours.
-    select coalesce(array_agg(t.ctid), '{}'), coalesce(sum(t.size), 0) into tids, bytes
+    select coalesce(array_agg(t.ctid), '{}'), coalesce(sum(t.size), 0), bool_or(t.is_child), bool_or(t.is_odd) into tids, bytes, has_parents, is_odd
     from (
-        select t.ctid, t.size
+        select t.ctid, t.size, t.parent_id is not null as is_child, is_odd(t) as is_odd
         from task t
         where t.ctid = any (case when 't' = all (v_fates) then v_tids else array(select u.tid from unnest(v_fates, v_tids) u(fate, tid) where u.fate = 't') end)
         for update skip locked
