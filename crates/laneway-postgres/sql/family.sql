@@ -416,7 +416,6 @@ language plpgsql as $$
 declare
     v_found  bigint[];
     v_locked bigint[];
-    v_orphan bigint[];
     v_folded record;
     v_queues text[] := '{}';
 begin
@@ -425,17 +424,7 @@ begin
         exit when v_found = '{}';
         v_locked := array(select w.id from waiting w where w.id = any (v_found) order by w.id for update skip locked);
         if v_locked <> v_found then
-            -- Children that were retried after their parent had ended have nobody to tell. A parent that has just not got as far
-            -- as waiting again counts for itself.
-            v_orphan := array(
-                select p.id
-                from unnest(v_found) p(id)
-                where p.id <> all (v_locked)
-                  and not exists (select from waiting w where w.id = p.id)    -- somebody else counts it just now
-                  and coalesce((select f.place from find_task(p.id) f), 'ended') = 'ended'
-            );
-            delete from tally
-            where ctid = any (array(select t.ctid from tally t where t.parent_id = any (v_orphan) for update skip locked));   -- never updated
+            perform drop_tallies(array(select p.id from unnest(v_found) p(id) where p.id <> all (v_locked)));
         end if;
         exit when v_locked = '{}';
         v_folded := fold_parents(v_locked);
@@ -443,6 +432,25 @@ begin
         exit when not v_folded.again;
     end loop;
     return v_queues;
+end $$;
+
+-- Children that were retried after their parent had ended have nobody to tell. A parent that has just not got as far as waiting again counts
+-- for itself, and must not do so while its child ends here: it would see it run, and wait to be told. So it is kept from starting anew.
+create or replace function drop_tallies(p_parents bigint[]) returns void
+language plpgsql as $$
+declare
+    v_ended bigint[];
+    v_gone  bigint[];          -- these never start anew
+begin
+    select coalesce(array_agg(p.id) filter (where f.state <> 'completed'), '{}'),
+        coalesce(array_agg(p.id) filter (where f.place is null or f.state = 'completed'), '{}')
+    into v_ended, v_gone
+    from unnest(p_parents) p(id)
+    cross join lateral find_task(p.id) f
+    where not exists (select from waiting w where w.id = p.id);    -- somebody else counts it just now
+    v_ended := array(select e.id from ended e where e.id = any (v_ended) for share skip locked);
+    delete from tally
+    where ctid = any (array(select t.ctid from tally t where t.parent_id = any (v_ended || v_gone) for update skip locked));   -- never updated
 end $$;
 
 -- One round, for parents that the caller has locked. `again`: it wrote tallies.
@@ -679,7 +687,8 @@ begin
 end $$;
 
 -- Makes the children of a parent that had failed or were cancelled pending again, and returns how many of them are open now. One
--- that had itself failed because of its children asks those again.
+-- that had itself failed because of its children asks those again. Waits for who retries one of them just now, and does not see the parent
+-- wait: it counts as well.
 create or replace function reopen_children(p_parent bigint) returns int
 language plpgsql as $$
 declare
@@ -694,7 +703,7 @@ begin
         where b.parent_id = p_parent
         order by e.id
     loop
-        perform from ended e where e.id = v_row.id for update skip locked;
+        perform from ended e where e.id = v_row.id for update;
         if found and (v_row.extra->'family'->>'failed')::int + (v_row.extra->'family'->>'cancelled')::int > 0 then
             perform restart_task(v_row, (v_row.extra::jsonb || '{"resume": true}')::json);
         elsif found then

@@ -5,8 +5,9 @@
 
 use crate::support::{Fixture, fixture, whole_message};
 use laneway_core::{
-    Action, Actor, ActorName, Cancel, Children, Claimed, FamilyPolicy, FollowUp, FollowUpOnFailure, Keep,
-    Kinds, NewTask, Outcome, QueueName, QueueSettings, Serial, Spawned, State, Store, TaskId, Verdict,
+    Acted, Action, Actor, ActorName, Cancel, Children, Claimed, FamilyPolicy, FollowUp, FollowUpOnFailure,
+    Keep, Kinds, NewTask, Outcome, QueueName, QueueSettings, Serial, Settle, Skip, Spawned, State, Store,
+    TaskId, Verdict,
 };
 use laneway_testkit::store::{ATask, a_task, soon, tasks_like, until};
 use laneway_testkit::worker::{TestWorker, failed, ids};
@@ -232,6 +233,100 @@ async fn what_a_failing_family_could_not_reach_is_told_by_the_next_sweep() {
     assert_eq!(two.orders(std::slice::from_ref(&second)).await.cancel, [second.task.id]);
     two.settle(&second, Outcome::Cancelled { reason: None }).await;
     assert_eq!(scene.state(parent).await, Some(State::Failed));
+    scene.check().await;
+}
+
+/// A parent that has failed, and its two children because of which it has.
+async fn failed_family(fixture: &Fixture) -> (TaskId, [TaskId; 2]) {
+    let (parent, claims) = family::<2>(fixture, FamilyPolicy::WaitAll).await;
+    let children = [claims[0].1.task.id, claims[1].1.task.id];
+    for (mut worker, claimed) in claims {
+        worker.settle(&claimed, failed()).await;
+    }
+    assert_eq!(fixture.state(parent).await, Some(State::Failed));
+    (parent, children)
+}
+
+async fn act(fixture: &Fixture, action: Action, task: TaskId) -> Acted {
+    fixture.store.act(&Actor::program(), action, &[task]).await.unwrap()[0]
+}
+
+/// The next attempt of a parent whose children are asked again, and what its worker says then.
+async fn resumed(fixture: &Fixture, parent: TaskId) -> (TestWorker, Settle) {
+    let mut worker = fixture.worker().await;
+    let claimed = worker.claim_one().await;
+    assert_eq!(claimed.task.id, parent);
+    let again = Spawned { again: true, ..Default::default() };
+    (worker, claimed.settle(Outcome::completed()).spawning(again))
+}
+
+#[tokio::test]
+async fn a_parent_does_not_wait_again_while_a_child_that_it_has_forgotten_ends() {
+    let scene = scene().await;
+    let (parent, [first, second]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+    let mut worker = scene.worker().await;
+    let claimed = worker.claim_one().await;
+    // It finds that nobody waits to be told.
+    let ending = begin(&scene).await;
+    assert_eq!(settle(&ending, &worker, &claimed, 0, 0).await, "completed");
+
+    // The parent would still see it run, and wait to be told.
+    assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Skipped(Skip::Busy));
+    run(&ending, "commit").await;
+
+    assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Done);
+    let (mut worker, settle) = resumed(&scene, parent).await;
+    assert_eq!(worker.settle_all(vec![settle]).await, [Verdict::Waiting]);
+    let claimed = worker.claim_one().await;
+    assert_eq!(claimed.task.id, second);
+    worker.settle(&claimed, Outcome::completed()).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn what_a_forgotten_child_tells_is_not_kept() {
+    let scene = scene().await;
+    let mut worker = scene.worker().await;
+    for outcome in [failed(), Outcome::completed()] {
+        let (parent, [first, _]) = failed_family(&scene).await;
+        // The parent starts over and ends without children: as a success it leaves no more than its place in an array.
+        assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
+        let claimed = worker.claim_one().await;
+        worker.settle(&claimed, outcome).await;
+        assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+        let claimed = worker.claim_one().await;
+        assert_eq!(claimed.task.id, first);
+
+        worker.settle(&claimed, Outcome::completed()).await;
+
+        assert_eq!(scene.value::<i64>("select count(*) from laneway.tally").await, 0);
+        scene.check().await;
+    }
+}
+
+#[tokio::test]
+async fn a_parent_that_waits_again_waits_for_a_child_that_is_just_being_retried() {
+    let scene = scene().await;
+    let (parent, [first, _]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Done);
+    let (mut worker, settle) = resumed(&scene, parent).await;
+    let retrying = begin(&scene).await;
+    run(&retrying, &format!("set local search_path to laneway; select retry_task({first})")).await;
+
+    let waiting = tokio::spawn(async move { (worker.settle_all(vec![settle]).await, worker) });
+    scene.until_somebody_waits().await;
+    run(&retrying, "commit").await;
+
+    let (verdicts, mut worker) = waiting.await.unwrap();
+    assert_eq!(verdicts, [Verdict::Waiting]);
+    scene.check().await;
+    for state in [State::Waiting, State::Completed] {
+        let claimed = worker.claim_one().await;
+        worker.settle(&claimed, Outcome::completed()).await;
+        assert_eq!(scene.state(parent).await, Some(state));
+    }
     scene.check().await;
 }
 
