@@ -94,7 +94,7 @@ async fn no_hint_is_lost_between_two_statements() {
     }
     let client = client(&store);
     let mut wanted = 0;
-    for n in 0..100 {
+    for n in 0..60 {
         let wave = fastrand::u64(1..=3);
         wanted += wave;
         let few = Duration::from_millis(fastrand::u64(1..40));
@@ -111,10 +111,14 @@ async fn no_hint_is_lost_between_two_statements() {
             .unwrap();
         }
         recorder.until("all have run", |log| log.ended.len() as u64 == wanted).await;
-        tokio::time::sleep(few).await;
+        // A worker falls asleep a tenth of a second after its last claim.
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(60..250))).await;
     }
+    let mut hints = 0.0;
     for worker in workers {
+        hints += worker.metrics.value(r#"worker_wakeups_total{source="notify"}"#);
         worker.stopped().await;
     }
+    assert!(hints > 0.0, "nobody slept so deeply that a hint woke him");
     store.check().await;
 }
