@@ -117,6 +117,12 @@ impl Board {
         self.ended.fetch_add(ended, Ordering::SeqCst);
     }
 
+    /// Some task from this one on, up to a few behind the last that was run.
+    fn anybody(&self, first: i64) -> TaskId {
+        let last = self.runs.lock().unwrap().keys().max().map_or(first, |id| id.0 + 5);
+        TaskId(fastrand::i64(first..=last))
+    }
+
     fn settle(&self, claimed: &Claimed) -> Settle {
         let mut runs = self.runs.lock().unwrap();
         let run = runs.entry(claimed.task.id).or_default();
@@ -147,9 +153,7 @@ fn mixed(claimed: &Claimed, runs: u32) -> Outcome {
 
 /// Claims and settles until everything has ended.
 async fn claimer(mut worker: RecordingWorker, board: Arc<Board>, max: u32) {
-    while !board.is_over() {
-        claim_and_settle(&mut worker, &board, max, usize::MAX).await;
-    }
+    claim_and_settle(&mut worker, &board, max, usize::MAX).await;
 }
 
 /// Claims and settles, at most so often. Now and then it settles only a part of what it holds.
@@ -662,7 +666,6 @@ async fn families_end_whatever_operators_do(store: &TestStore, scale: Scale) {
         let (store, board) = (store.another().await, Arc::clone(&board));
         operators.spawn(async move {
             for _ in 0..scale.rounds * 5 {
-                let last = board.runs.lock().unwrap().keys().max().map_or(first, |id| id.0 + 5);
                 let action = match fastrand::u8(..6) {
                     0 => Action::Cancel,
                     1 => Action::Delete,
@@ -670,8 +673,7 @@ async fn families_end_whatever_operators_do(store: &TestStore, scale: Scale) {
                     3 => Action::Retry,
                     _ => Action::RetryChildren,
                 };
-                let task = TaskId(fastrand::i64(first..=last));
-                store.act(&Actor::program(), action, &[task]).await.unwrap();
+                store.act(&Actor::program(), action, &[board.anybody(first)]).await.unwrap();
             }
         });
     }
@@ -688,8 +690,7 @@ async fn work_off_and_cancel(store: &TestStore, board: &Arc<Board>, scale: Scale
     let (canceller, watched) = (store.another().await, Arc::clone(board));
     crew.spawn(async move {
         for _ in 0..scale.rounds * 10 {
-            let last = watched.runs.lock().unwrap().keys().max().map_or(first, |id| id.0 + 5);
-            canceller.cancel(TaskId(fastrand::i64(first..=last))).await.unwrap();
+            canceller.cancel(watched.anybody(first)).await.unwrap();
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..3))).await;
         }
     });
