@@ -42,11 +42,13 @@ create table tally (
 );
 create index tally_parent_idx on tally (parent_id);
 
--- Between which ids one settle has stored children and follow-ups of a task. Others may lie between them.
+-- Between which ids the children of a task are, or its follow-ups: those that one settle has stored. Others may lie between them. Of a task
+-- that waits all those that it counts.
 create table brood (
-    parent_id bigint not null,
-    first_id  bigint not null,
-    last_id   bigint not null
+    parent_id  bigint  not null,
+    first_id   bigint  not null,
+    last_id    bigint  not null,
+    follow_ups boolean not null default false
 ) with (autovacuum_analyze_threshold = 2000000000, vacuum_truncate = off);
 create index brood_parent_idx on brood (parent_id);
 

@@ -23,11 +23,8 @@ begin
         result := 'key_' || v_holder;
         return;
     end if;
-    perform restart_task(v_row, without_family(p_task, v_row.extra));
-    if v_row.parent_id is not null and exists (select from waiting w where w.id = v_row.parent_id) then
-        insert into tally (parent_id, delta, failed, cancelled)
-        values (v_row.parent_id, 1, -(v_row.state = 'failed')::int, -(v_row.state = 'cancelled')::int);
-    end if;
+    perform restart_task(v_row, without_family(v_row.extra));
+    perform rejoin_family(v_row);
     perform hint(array[v_row.queue]);
     result := 'done';
     was := to_jsonb(v_row.state);
@@ -59,10 +56,7 @@ begin
         return;
     end if;
     perform restart_task(v_row, (v_row.extra::jsonb || '{"resume": true}')::json);
-    if v_row.parent_id is not null and exists (select from waiting w where w.id = v_row.parent_id) then
-        insert into tally (parent_id, delta, failed, cancelled)
-        values (v_row.parent_id, 1, -(v_row.state = 'failed')::int, -(v_row.state = 'cancelled')::int);
-    end if;
+    perform rejoin_family(v_row);
     perform hint(array[v_row.queue]);
     result := 'done';
     was := to_jsonb(v_row.state);

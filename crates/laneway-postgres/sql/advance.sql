@@ -155,7 +155,8 @@ begin
                     select coalesce(array_agg(h.lane), '{}'), coalesce(array_agg(h.priority), '{}')
                     into v_hand_lanes, v_hand_turns
                     from unnest(v_queues, v_lanes, v_turns) h(queue, lane, priority)
-                    where h.queue = p_queues[i];
+                    where h.queue = p_queues[i]
+                      and p_queues[i] <> all (p_queues[: i - 1]);   -- an earlier claim of the same queue has used them
                 end if;
                 for v_row in
                     select *
@@ -208,7 +209,7 @@ begin
             p_bounds is null and exists (select from task t where t.queue_id = any (array(select queue_id(u.queue) from unnest(p_queues) u(queue)))) as blocked
         into v_left;
         -- A parent that somebody else holds just now: its end may let others start.
-        v_left.blocked := v_left.blocked or v_seen.tallied and exists (select from tally);
+        v_left.blocked := v_left.blocked or v_seen.tallied and is_tallied();
         v_answer.remaining := case when v_left.blocked then 'blocked' else 'nothing' end;
         if v_moved or not v_plain then
             v_due_at := least(     -- lanes may have been parked, too

@@ -104,8 +104,8 @@ begin
                 return p_end;
             end if;
         end if;
-        if p_children > 0 and exists (select from brood b where b.parent_id = p_end.id) then
-            p_end.children := p_end.children + count_open_children(p_end.id);   -- of an earlier family, retried one by one
+        if p_children > 0 then
+            p_end.children := p_end.children + forget_children(p_end.id);
         end if;
         p_end.verdict := 'waiting';
     end if;
@@ -125,7 +125,6 @@ declare
     v_none   boolean := p_spawn.places = '{}';
     v_stored boolean[];
     v_ids    bigint[];
-    v_owner  bigint;
 begin
     if not v_none and exists (select from unnest(p_spawn.families, p_fates) u(family, fate) where u.family is not null and u.fate <> 'a') then
         v_stored := array(
@@ -149,27 +148,20 @@ begin
     if v_none and p_spawn.firsts is null then
         return;
     end if;
-    -- A task has the children of its latest family, and those that run again of an earlier one.
-    for v_owner in
-        select distinct b.parent_id
-        from brood b
-        where b.parent_id = any (array(select u.owner from unnest(p_owners, p_spawn.children) u(owner, children) where u.children > 0))
-    loop
-        delete from brood b where b.parent_id = v_owner and not exists (select from open_children(v_owner));
-    end loop;
     insert into brood (parent_id, first_id, last_id)
     select u.owner, u.first_id, u.last_id
     from unnest(p_owners, p_spawn.firsts, p_spawn.lasts) u(owner, first_id, last_id)
     where u.first_id is not null
       and u.owner <> 0;
     if not v_none then
-        insert into brood (parent_id, first_id, last_id)
-        select u.owner, min(u.id), max(u.id)
+        insert into brood (parent_id, first_id, last_id, follow_ups)
+        select u.owner, min(u.id), max(u.id), u.follows
         from (
-            select u.id, u.place, case u.relation when 'sibling' then p_parents[u.place] else p_owners[u.place] end as owner
+            select u.id, u.place, case u.relation when 'sibling' then p_parents[u.place] else p_owners[u.place] end as owner,
+                u.relation in ('drop', 'keep') as follows
             from unnest(v_ids, p_spawn.places, p_spawn.relations) u(id, place, relation)
         ) u
-        group by u.place, u.owner;
+        group by u.place, u.owner, u.follows;
         perform write_spawned(p_spawn, v_ids, p_owners, p_parents, p_depths, p_waits);
     end if;
 end $$;
@@ -360,17 +352,17 @@ language sql stable as $$
     select t.id, 'pending'
     from brood b
     cross join lateral (select t.id from task t where t.id between b.first_id and b.last_id and t.parent_id = p_parent order by t.id offset 0) t   -- a join, or another index, may read all of it
-    where b.parent_id = p_parent
+    where b.parent_id = p_parent and not b.follow_ups
     union
     select l.id, 'later'
     from brood b
     cross join lateral (select l.id from later l where l.id between b.first_id and b.last_id and l.parent_id = p_parent order by l.id offset 0) l
-    where b.parent_id = p_parent
+    where b.parent_id = p_parent and not b.follow_ups
     union
     select w.id, 'waiting'
     from brood b
     cross join lateral (select w.id from waiting w where w.id between b.first_id and b.last_id and w.parent_id = p_parent order by w.id offset 0) w
-    where b.parent_id = p_parent
+    where b.parent_id = p_parent and not b.follow_ups
     union
     select t.id, 'leased' from lease l, unnest(l.task_ids, l.parent_ids) t(id, parent_id)
     where l.parent_ids is not null
@@ -379,12 +371,19 @@ language sql stable as $$
       and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids) offset 0)
 $$;
 
--- Up to p_max tasks with tallies, by jumping from one to the next in the index.
-create or replace function tallied_parents(p_max int) returns bigint[]
+-- Whether a parent that waits has something to add up. Of others tallies are only dropped.
+create or replace function is_tallied() returns boolean
+language plpgsql as $$
+begin
+    return exists (select from tally t cross join lateral (select from waiting w where w.id = t.parent_id offset 0) w);
+end $$;
+
+-- Up to p_max tasks with tallies behind p_after, by jumping from one to the next in the index.
+create or replace function tallied_parents(p_after bigint, p_max int) returns bigint[]
 language plpgsql as $$
 declare
     v_parents bigint[] := '{}';
-    v_next    bigint := 0;
+    v_next    bigint := p_after;
 begin
     while cardinality(v_parents) < p_max loop
         select t.parent_id into v_next from tally t where t.parent_id > v_next order by t.parent_id limit 1;
@@ -416,41 +415,87 @@ language plpgsql as $$
 declare
     v_found  bigint[];
     v_locked bigint[];
+    v_after  bigint := 0;
     v_folded record;
     v_queues text[] := '{}';
 begin
     for v_round in 1 .. p_rounds loop
-        v_found := tallied_parents(100);
+        v_found := tallied_parents(v_after, 100);
         exit when v_found = '{}';
         v_locked := array(select w.id from waiting w where w.id = any (v_found) order by w.id for update skip locked);
         if v_locked <> v_found then
             perform drop_tallies(array(select p.id from unnest(v_found) p(id) where p.id <> all (v_locked)));
         end if;
-        exit when v_locked = '{}';
+        if v_locked = '{}' then
+            v_after := v_found[cardinality(v_found)];
+            continue;
+        end if;
         v_folded := fold_parents(v_locked);
         v_queues := v_queues || v_folded.queues;
         exit when not v_folded.again;
+        v_after := 0;
     end loop;
     return v_queues;
 end $$;
 
--- Children that were retried after their parent had ended have nobody to tell. A parent that has just not got as far as waiting again counts
--- for itself, and must not do so while its child ends here: it would see it run, and wait to be told. So it is kept from starting anew.
+-- A parent that does not wait counts its open children when it begins to, so what they tell before is of no use. It must not count while one
+-- of them ends here: it would see it run, and wait to be told. So it is kept from running; if it runs, its tallies stay.
 create or replace function drop_tallies(p_parents bigint[]) returns void
 language plpgsql as $$
 declare
-    v_ended bigint[];
-    v_gone  bigint[];          -- these never start anew
+    v_rest bigint[];
+    v_gone bigint[];          -- these never run again
 begin
-    select coalesce(array_agg(p.id) filter (where f.state <> 'completed'), '{}'),
+    select coalesce(array_agg(p.id) filter (where f.place in ('task', 'later') or f.state in ('failed', 'cancelled')), '{}'),
         coalesce(array_agg(p.id) filter (where f.place is null or f.state = 'completed'), '{}')
-    into v_ended, v_gone
+    into v_rest, v_gone
     from unnest(p_parents) p(id)
     cross join lateral find_task(p.id) f
     where not exists (select from waiting w where w.id = p.id);    -- somebody else counts it just now
-    v_ended := array(select e.id from ended e where e.id = any (v_ended) for share skip locked);
+    v_rest := array(select r.id from unnest(v_rest) r(id) where keep_resting(r.id));
     delete from tally
-    where ctid = any (array(select t.ctid from tally t where t.parent_id = any (v_ended || v_gone) for update skip locked));   -- never updated
+    where ctid = any (array(select t.ctid from tally t where t.parent_id = any (v_rest || v_gone) for update skip locked));   -- never updated
+end $$;
+
+-- Keeps a task that neither runs nor waits for children where it is until this transaction ends. False if it is not there, or held.
+create or replace function keep_resting(p_task bigint) returns boolean
+language plpgsql as $$
+begin
+    perform from ended e where e.id = p_task for share skip locked;
+    if not found then
+        perform from task t where t.id = p_task for share skip locked;
+    end if;
+    if not found then
+        perform from later l where l.id = p_task for share skip locked;
+    end if;
+    return found;
+end $$;
+
+-- A child that had ended, and that the caller has made pending, is of its parent's family again, also when that has another one by now.
+-- A parent that waits is kept from ending, one that rests from running. One that runs may be about to wait: if it does not see
+-- the child yet, the tally tells it; if it does, it drops the tally.
+create or replace function rejoin_family(p_child ended) returns void
+language plpgsql as $$
+declare
+    v_waits boolean;
+    v_rests boolean;
+    v_known boolean;       -- what became of it is in the parent's numbers
+begin
+    if p_child.parent_id is null then
+        return;
+    end if;
+    perform from waiting w where w.id = p_child.parent_id for share;
+    v_waits := found;
+    v_rests := not v_waits and keep_resting(p_child.parent_id);
+    v_known := (v_waits or v_rests)
+        and exists (select from brood b where b.parent_id = p_child.parent_id and not b.follow_ups and p_child.id between b.first_id and b.last_id);
+    if not v_known then
+        insert into brood (parent_id, first_id, last_id) values (p_child.parent_id, p_child.id, p_child.id);
+    end if;
+    if not v_rests then
+        insert into tally (parent_id, delta, failed, cancelled)
+        values (p_child.parent_id, 1, -(v_known and p_child.state = 'failed')::int, -(v_known and p_child.state = 'cancelled')::int);
+    end if;
 end $$;
 
 -- One round, for parents that the caller has locked. `again`: it wrote tallies.
@@ -669,7 +714,7 @@ begin
         cross join lateral (
             select t.id from task t where t.id between b.first_id and b.last_id and t.parent_id = p_parent order by t.id for update skip locked
         ) t
-        where b.parent_id = p_parent
+        where b.parent_id = p_parent and not b.follow_ups
     );
     with gone as (delete from task t where t.id = any (v_ids) returning cancelled_end(t, null, false, null) as ending)
     select array_agg(g.ending) into v_ends from gone g;
@@ -679,7 +724,7 @@ begin
         cross join lateral (
             select l.id from later l where l.id between b.first_id and b.last_id and l.parent_id = p_parent order by l.id for update skip locked
         ) l
-        where b.parent_id = p_parent
+        where b.parent_id = p_parent and not b.follow_ups
     );
     with gone as (delete from later l where l.id = any (v_ids) returning cancelled_end(as_task(l), null, l.holds_turn, l.lane_key) as ending)
     select array_agg(g.ending) into v_more from gone g;
@@ -687,54 +732,74 @@ begin
 end $$;
 
 -- Makes the children of a parent that had failed or were cancelled pending again, and returns how many of them are open now. One
--- that had itself failed because of its children asks those again. Waits for who retries one of them just now, and does not see the parent
--- wait: it counts as well.
+-- that had itself failed because of its children asks those again. Waits for who retries one of them just now: if that is undone, it has
+-- still failed.
 create or replace function reopen_children(p_parent bigint) returns int
 language plpgsql as $$
 declare
-    v_row ended;
+    v_row  ended;
+    v_left record;
 begin
-    for v_row in
-        select e.*
-        from brood b
-        cross join lateral (
-            select e.* from ended e where e.id between b.first_id and b.last_id and e.parent_id = p_parent and e.state in ('failed', 'cancelled') offset 0
-        ) e
-        where b.parent_id = p_parent
-        order by e.id
     loop
-        perform from ended e where e.id = v_row.id for update;
-        if found and (v_row.extra->'family'->>'failed')::int + (v_row.extra->'family'->>'cancelled')::int > 0 then
-            perform restart_task(v_row, (v_row.extra::jsonb || '{"resume": true}')::json);
-        elsif found then
-            perform restart_task(v_row, without_family(v_row.id, v_row.extra));
-        end if;
+        for v_row in select * from failed_children(p_parent) f order by f.id loop
+            perform from ended e where e.id = v_row.id for update;
+            if found and (v_row.extra->'family'->>'failed')::int + (v_row.extra->'family'->>'cancelled')::int > 0 then
+                perform restart_task(v_row, (v_row.extra::jsonb || '{"resume": true}')::json);
+            elsif found then
+                perform restart_task(v_row, without_family(v_row.extra));
+            end if;
+        end loop;
+        -- One statement, so one snapshot: what a child that has ended in it had to tell is of no use any more.
+        with told as (
+            delete from tally where parent_id = p_parent
+        )
+        select (select count(*) from open_children(p_parent)) as open, exists (select from failed_children(p_parent)) as has_failed into v_left;
+        exit when not v_left.has_failed;     -- one that ran may have failed meanwhile
     end loop;
-    return count_open_children(p_parent);
+    return v_left.open;
 end $$;
 
--- How many children of a task that does not wait for them are open, when it is about to. One statement, so one snapshot: what a child
--- that has ended in it had to tell is of no use any more.
-create or replace function count_open_children(p_parent bigint) returns int
+create or replace function failed_children(p_parent bigint) returns setof ended
+language sql stable as $$
+    select e.*
+    from brood b
+    cross join lateral (
+        select e.* from ended e where e.id between b.first_id and b.last_id and e.parent_id = p_parent and e.state in ('failed', 'cancelled') offset 0
+    ) e
+    where b.parent_id = p_parent and not b.follow_ups
+$$;
+
+-- Before a task waits for new children: forgets those that it had, except for some that were retried by themselves and are open. It waits for
+-- them too; returns how many. One statement, so one snapshot: what has ended in it needs not tell, and who is just being retried tells.
+create or replace function forget_children(p_parent bigint) returns int
 language plpgsql as $$
 declare
-    v_open int;
+    v_open bigint[];
 begin
+    if not exists (select from brood b where b.parent_id = p_parent) and not exists (select from tally t where t.parent_id = p_parent) then
+        return 0;
+    end if;
     with told as (
         delete from tally where parent_id = p_parent
+    ),
+    forgotten as (
+        delete from brood where parent_id = p_parent and not follow_ups
     )
-    select count(*) into v_open from open_children(p_parent);
-    return v_open;
+    select coalesce(array_agg(c.id), '{}') into v_open from open_children(p_parent) c;
+    insert into brood (parent_id, first_id, last_id)
+    select p_parent, min(o.id), max(o.id)
+    from (select u.id, u.id - row_number() over (order by u.id) as stretch from unnest(v_open) u(id)) o
+    group by o.stretch;
+    return cardinality(v_open);
 end $$;
 
--- The options of a task that starts over. The children that it had are forgotten; they stay in history.
-create or replace function without_family(p_task bigint, p_extra json) returns json
+-- The options of a task that starts over.
+create or replace function without_family(p_extra json) returns json
 language plpgsql as $$
 begin
     if p_extra is null or p_extra::jsonb ?| array['family', 'step', 'resume'] is false then
         return p_extra;
     end if;
-    delete from brood b where b.parent_id = p_task and not exists (select from open_children(p_task));
     return nullif(p_extra::jsonb - array['family', 'step', 'resume'], '{}')::json;
 end $$;
 
@@ -776,15 +841,23 @@ declare
     c_stretch constant bigint := 4096;
     v_from    bigint := coalesce(p_after, 0) + 1;
     v_left    int := p_limit;
+    v_ids     int8multirange;
     v_found   bigint;
 begin
     loop
-        select min(greatest(b.first_id, v_from)) into v_from from brood b where b.parent_id = p_parent and b.last_id >= v_from;
+        select min(greatest(b.first_id, v_from)) into v_from from brood b where b.parent_id = p_parent and b.follow_ups = p_follow_ups and b.last_id >= v_from;
         exit when v_from is null or v_left <= 0;
+        select range_agg(int8range(b.first_id, b.last_id, '[]')) into v_ids
+        from brood b
+        where b.parent_id = p_parent
+          and b.follow_ups = p_follow_ups
+          and b.last_id >= v_from
+          and b.first_id < v_from + c_stretch;
         return query
             select v.*
             from family_stretch(v_from, v_from + c_stretch - 1) v
-            where case when p_follow_ups then v.parent_id is null and (v.extra->>'after')::bigint = p_parent else v.parent_id = p_parent end
+            where v_ids @> v.id
+              and case when p_follow_ups then v.parent_id is null and (v.extra->>'after')::bigint = p_parent else v.parent_id = p_parent end
             order by v.id
             limit v_left;
         get diagnostics v_found = row_count;

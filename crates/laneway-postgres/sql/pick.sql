@@ -345,7 +345,8 @@ begin
 end $$;
 
 -- Bound turns: their own task. In a halted lane they stay, so that nothing overtakes that task when the lane goes on. They stay as well
--- when the task is gone by now: whoever cancels or edits it may commit after p_waited was read.
+-- when the task is gone by now: whoever cancels or edits it may commit after p_waited was read. And when an earlier turn is bound to
+-- the same task: one was parked, and the task came back by another.
 create or replace function look_bound(
     p_kinds text[], p_lanes bigint[], p_bound bigint[], p_fates "char"[], p_waited bigint[],
     out places bigint[], out tids tid[], out heads smallint[], out stay bigint[], out over bigint[], out paced bigint[]
@@ -360,10 +361,11 @@ begin
     into places, tids, heads, stay, over, paced
     from (
         select b.place, b.lane, l.paced, l.over, t.ctid as tid, t.priority,
-            t.ctid is not null and not l.over and not l.halted and (p_kinds is null or t.kind = any (p_kinds)) as can_run
+            t.ctid is not null and b.is_first and not l.over and not l.halted and (p_kinds is null or t.kind = any (p_kinds)) as can_run
         from (
             select u.lane, u.task_id, u.place, count(*) over (partition by u.lane) as n,
-                row_number() over (partition by u.lane order by u.task_id = any (p_waited) is not true, u.place) as number
+                row_number() over (partition by u.lane order by u.task_id = any (p_waited) is not true, u.place) as number,
+                row_number() over (partition by u.task_id order by u.place) = 1 as is_first
             from unnest(p_lanes, p_bound, p_fates) with ordinality u(lane, task_id, fate, place)
             where u.fate = 's'
         ) b

@@ -71,7 +71,7 @@ begin
               )
         )
         or exists (select from later l where l.due_at <= clock())
-        or exists (select from tally)    -- any worker may end any parent
+        or is_tallied()    -- any worker may end any parent
         or exists (select from parked p where p.due_at <= clock())
         or exists (select from pause p where p.expires_at <= clock());
 end $$;

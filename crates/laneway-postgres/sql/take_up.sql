@@ -273,10 +273,14 @@ begin
             where l.id = v_lane
         );
         for i in 1 .. cardinality(v_urgent) loop
+            -- What another claim holds may be gone with a less urgent task.
             continue when i <= (
                 select count(*)
-                from turn t
-                where t.lanes[1] = v_lane and cardinality(t.lanes) = 1 and t.queue = p_queue and t.priority <= v_urgent[i] and is_free(t)
+                from (
+                    select from turn t
+                    where t.lanes[1] = v_lane and cardinality(t.lanes) = 1 and t.queue = p_queue and t.priority <= v_urgent[i] and is_free(t)
+                    for update skip locked
+                ) t
             );
             v_turn := (
                 select t.tid

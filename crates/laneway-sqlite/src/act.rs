@@ -255,14 +255,14 @@ pub(crate) fn start_anew(step: &mut Step<'_>, id: i64, anew: Anew) -> rusqlite::
         Some(key) if ended.lane != 0 => lane::find_or_make(step.db, ended.queue, key)?,
         _ => ended.lane,
     };
-    let options = options_anew(step, id, &ended, anew)?;
+    let options = options_anew(&ended, anew)?;
     step.db.run(START_ANEW, params![id, lane, step.now, options])?;
     step.db.run(REMEMBER_FAILURE, [id])?;
     step.feed.entered(ended.queue, State::Pending, id, &ended.kind);
     step.db.run(DELETE_ENDED, [id])?;
     step.news.runnable(ended.queue);
     if let Some(parent) = ended.parent {
-        step.families.reopened(parent, ended.state);
+        children::rejoin(step, parent, id, ended.state)?;
     }
     if lane != 0 {
         let row = turn::lane_row(step, lane)?;
@@ -283,16 +283,12 @@ fn take_key_again(step: &Step<'_>, id: i64, ended: &Ended) -> rusqlite::Result<O
     }
 }
 
-/// Whoever starts from the beginning has no children yet.
-fn options_anew(step: &Step<'_>, id: i64, ended: &Ended, anew: Anew) -> rusqlite::Result<Option<String>> {
-    if anew == Anew::Children {
-        return changed_options(ended.options.as_deref(), |members| {
+fn options_anew(ended: &Ended, anew: Anew) -> rusqlite::Result<Option<String>> {
+    changed_options(ended.options.as_deref(), |members| match anew {
+        Anew::Children => {
             members.insert("resume".to_owned(), json!(true));
-        });
-    }
-    children::forget(step, id)?;
-    changed_options(ended.options.as_deref(), |members| {
-        members.retain(|member, _| !["family", "step", "resume"].contains(&member.as_str()));
+        }
+        Anew::Whole => members.retain(|member, _| !["family", "step", "resume"].contains(&member.as_str())),
     })
 }
 

@@ -32,6 +32,11 @@ select id, 3 from waiting where id between ?1 and ?2 and parent = ?3
 order by 1
 limit ?4";
 
+const IS_KNOWN: &str =
+    "select 1 from brood where parent = ?1 and follow_ups = 0 and ?2 between first and last";
+const INSERT: &str = "insert into brood (parent, first, last, follow_ups) values (?1, ?2, ?3, ?4)";
+const FORGET: &str = "delete from brood where parent = ?1 and follow_ups = 0";
+
 const FAILED: &str = "
 select id,
        options
@@ -91,13 +96,36 @@ pub(crate) fn count_open(db: &Connection, parent: i64) -> rusqlite::Result<u64> 
     open(db, parent, i64::MAX).map(|open| open.len() as u64)
 }
 
-/// Forgets the children of a former life, unless one of them has come back and is open. Returns how many are.
+/// Notes that the children of a task, or those that follow it, are among these ids.
+pub(crate) fn remember(
+    step: &Step<'_>,
+    parent: i64,
+    (first, last): (i64, i64),
+    follow_ups: bool,
+) -> rusqlite::Result<()> {
+    step.db.run(INSERT, params![parent, first, last, follow_ups]).map(|_| ())
+}
+
+/// Before a task waits for new children: forgets those that it had, except for some that were retried by themselves and are
+/// open. It waits for them too; returns how many.
 pub(crate) fn forget(step: &Step<'_>, parent: i64) -> rusqlite::Result<u64> {
-    let open = count_open(step.db, parent)?;
-    if open == 0 {
-        step.db.run("delete from brood where parent = ?1 and follow_ups = 0", [parent])?;
+    let open = open(step.db, parent, i64::MAX)?;
+    step.db.run(FORGET, [parent])?;
+    for stretch in open.chunk_by(|a, b| a.task.0 + 1 == b.task.0) {
+        remember(step, parent, (stretch[0].task.0, stretch[stretch.len() - 1].task.0), false)?;
     }
-    Ok(open)
+    Ok(open.len() as u64)
+}
+
+/// A child that had ended is of its parent's family again, also when that has another one by now.
+pub(crate) fn rejoin(step: &mut Step<'_>, parent: i64, child: i64, was: State) -> rusqlite::Result<()> {
+    if step.db.any(IS_KNOWN, [parent, child])? {
+        step.families.reopened(parent, was);
+    } else {
+        remember(step, parent, (child, child), false)?;
+        step.families.added(parent, 1);
+    }
+    Ok(())
 }
 
 /// Ends children that do not run as cancelled, and has the workers of the others told; likewise with their children.

@@ -28,8 +28,6 @@ const TO_WAITING: &str = concat!(
 const OPTIONS: &str = "select options from leased where id = ?1";
 const SET_OPTIONS: &str = "update leased set options = ?2 where id = ?1";
 
-const INSERT_BROOD: &str = "insert into brood (parent, first, last, follow_ups) values (?1, ?2, ?3, ?4)";
-
 /// Why `task` may not spawn this.
 pub(crate) fn refusal(
     step: &Step<'_>,
@@ -145,7 +143,7 @@ fn remember(step: &Step<'_>, parent: i64, stored: &[Enqueued], follow_ups: bool)
     let mut new = stored.iter().filter(|answer| answer.is_new()).map(|answer| answer.id.0);
     let Some(first) = new.next() else { return Ok(()) };
     let last = new.next_back().unwrap_or(first);
-    step.db.run(INSERT_BROOD, params![parent, first, last, follow_ups]).map(|_| ())
+    children::remember(step, parent, (first, last), follow_ups)
 }
 
 /// What a task takes along when it begins to wait.

@@ -203,7 +203,9 @@ impl Model {
                 self.start_anew(child, has_failed);
             }
         }
-        let Some(mut family) = self.tasks[&id].family.clone().filter(|_| self.open_children(id) > 0) else {
+        let Some(mut family) =
+            self.tasks[&id].family.clone().filter(|_| self.open_children(id).next().is_some())
+        else {
             let text = "no failed children are left; retry the task itself";
             self.end(id, State::Failed, Told::Exactly(text.into()));
             return Verdict::Failed;
@@ -215,9 +217,6 @@ impl Model {
 
     /// Makes an ended task pending: whole, or only with its failed children.
     pub fn start_anew(&mut self, id: TaskId, resume: bool) {
-        if !resume {
-            self.forget_brood(id);
-        }
         if let Some(name) = self.tasks[&id].lane_name() {
             self.lanes.entry(name).or_default(); // it may have been forgotten
         }
@@ -229,25 +228,24 @@ impl Model {
             task.family = None;
         }
         if let Some(parent) = task_parent(self, id) {
-            self.joined(parent, |family| {
-                let number = family.number(state);
-                *number = number.saturating_sub(1);
+            let joins = self.tasks.get_mut(&parent).is_some_and(|parent| parent.brood.insert(id));
+            self.joined(parent, |family| match joins {
+                true => family.total += 1,
+                false => *family.number(state) -= 1,
             });
         }
     }
 
-    /// Forgets former children unless one of them is open; returns how many are.
+    /// Forgets former children unless they are open; returns how many are.
     fn forget_brood(&mut self, id: TaskId) -> u64 {
-        let open = self.open_children(id);
-        if open == 0 {
-            self.task(id).brood.clear();
-        }
-        open
+        let is_open: BTreeSet<_> = self.open_children(id).collect();
+        self.task(id).brood = is_open;
+        self.tasks[&id].brood.len() as u64
     }
 
-    fn open_children(&self, id: TaskId) -> u64 {
-        let is_open = |child: &&TaskId| self.tasks.get(child).is_some_and(Task::is_open);
-        self.tasks[&id].brood.iter().filter(is_open).count() as u64
+    fn open_children(&self, id: TaskId) -> impl Iterator<Item = TaskId> {
+        let is_open = |child: &TaskId| self.tasks.get(child).is_some_and(Task::is_open);
+        self.tasks[&id].brood.iter().copied().filter(is_open)
     }
 
     /// Something joins the family of a parent that waits.
@@ -298,7 +296,7 @@ impl Model {
     /// Counts what has ended, stops families that fail fast, and ends parents without open children.
     pub fn fold(&mut self) {
         while let Some(id) = self.unfolded.pop_last() {
-            let open = self.open_children(id);
+            let is_over = self.open_children(id).next().is_none();
             let Some(family) = self.tasks[&id].family.clone() else { continue };
             if self.tasks[&id].place != Place::Waiting {
                 continue;
@@ -313,7 +311,7 @@ impl Model {
             if fails_fast || family.grew && family.stopping.is_some() {
                 self.stop_children(id);
             }
-            if open == 0 {
+            if is_over {
                 self.end_parent(id, &family);
             }
         }
@@ -368,6 +366,6 @@ pub(super) fn compare(model: &Model, id: TaskId, task: &Task, view: &TaskView) -
     let (Place::Waiting, Some(family)) = (task.place, &task.family) else { return Ok(()) };
     let Some(found) = &view.family else { return Err("it waits, but has no family".into()) };
     let found = [found.total, found.open, found.completed, found.failed, found.cancelled];
-    let open = model.open_children(id);
+    let open = model.open_children(id).count() as u64;
     same("family", found, [family.total, open, family.completed, family.failed, family.cancelled])
 }

@@ -306,6 +306,22 @@ pub async fn an_advance_settles_before_it_claims(store: &TestStore) {
     assert_eq!(ids(&advanced.claimed), [second]);
 }
 
+pub async fn a_queue_may_be_claimed_from_twice_in_one_advance(store: &TestStore) {
+    let mut worker = store.worker().await;
+    let lane = || a_task().lane("a");
+    let tasks = store.given([lane(), lane(), lane(), a_task(), a_task()]).await;
+    let first = worker.claim_one().await;
+
+    let done = first.settle(Outcome::completed());
+    let twice = |advance: Advance| advance.settle(done).claim(queue("default"), 2).claim(queue("default"), 5);
+    let advanced = worker.advance(twice).await;
+
+    assert_eq!(ids(&advanced.claimed), [tasks[1], tasks[3], tasks[4]]);
+    store.check().await;
+    worker.complete(&advanced.claimed).await;
+    assert_eq!(ids(&worker.claim(10).await), tasks[2..3]);
+}
+
 /// A quick look may miss for a second what came back behind the place where the last one stopped, never longer.
 pub async fn a_quick_look_finds_everything_in_the_end(store: &TestStore) {
     let stored = store.given_all((0..20).map(|n| a_task().priority(n % 3))).await;

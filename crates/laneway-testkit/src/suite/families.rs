@@ -608,6 +608,102 @@ pub async fn a_child_that_is_retried_alone_is_open_again_for_its_parent(store: &
     assert_eq!(store.state(parent).await, State::Completed);
 }
 
+/// A parent that has failed, and its children, which have, too.
+async fn failed_family(store: &TestStore, worker: &mut TestWorker, size: usize) -> (TaskId, Vec<TaskId>) {
+    let parent = parent_of(store, worker, a_task(), children(tasks_like(a_child(), size))).await;
+    let claimed = worker.claim(10).await;
+    for claimed in &claimed {
+        worker.settle(claimed, failed()).await;
+    }
+    assert_eq!(store.state(parent).await, State::Failed);
+    (parent, ids(&claimed))
+}
+
+pub async fn a_parent_waits_for_a_child_that_is_retried_with_it(store: &TestStore) {
+    let mut worker = store.worker().await;
+    for ends_first in [true, false] {
+        let (parent, former) = failed_family(store, &mut worker, 2).await;
+        let acted = store.act(&ann(), Action::Retry, &[parent, former[0]]).await.expect("an action");
+        assert_eq!(acted, [Acted::Done, Acted::Done]);
+        let claimed = worker.claim(10).await;
+        assert_eq!(ids(&claimed), [parent, former[0]]);
+
+        if ends_first {
+            worker.complete(&claimed[1..]).await;
+            assert_eq!(spawn(&mut worker, &claimed[0], children([a_child()])).await, Verdict::Waiting);
+        } else {
+            assert_eq!(spawn(&mut worker, &claimed[0], children([a_child()])).await, Verdict::Waiting);
+            assert_eq!(numbers(store, parent).await, [2, 2, 0, 0, 0]);
+            store.check().await;
+            worker.complete(&claimed[1..]).await;
+        }
+
+        assert_eq!(store.state(parent).await, State::Waiting);
+        assert_eq!(family(store, parent).await.open, 1);
+        store.check().await;
+        let claimed = worker.claim(10).await;
+        assert_eq!(claimed.len(), 1);
+        worker.complete(&claimed).await;
+        assert_eq!(store.state(parent).await, State::Completed);
+    }
+}
+
+pub async fn a_child_of_a_former_family_joins_the_one_that_its_parent_waits_for(store: &TestStore) {
+    let mut worker = store.worker().await;
+    let (parent, former) = failed_family(store, &mut worker, 3).await;
+    act(store, Action::Retry, parent).await;
+    let again = worker.claim_one().await;
+    spawn(&mut worker, &again, children([a_child(), a_child()])).await;
+    let claimed = worker.claim(10).await;
+    worker.settle(&claimed[0], failed()).await;
+
+    assert_eq!(act(store, Action::Retry, former[1]).await, Acted::Done);
+
+    // Its own failure was never one of this family, so there is one left.
+    assert_eq!(numbers(store, parent).await, [3, 2, 0, 1, 0]);
+    assert_eq!(child_ids(store, parent).await, [former[1], claimed[0].task.id, claimed[1].task.id]);
+    store.check().await;
+    worker.complete(&claimed[1..]).await;
+    let joined = worker.claim_one().await;
+    worker.settle(&joined, failed()).await;
+    assert_eq!(numbers(store, parent).await, [3, 0, 1, 2, 0]);
+    assert_eq!(store.state(parent).await, State::Failed);
+
+    // And a cancel reaches it.
+    act(store, Action::Retry, parent).await;
+    let again = worker.claim_one().await;
+    spawn(&mut worker, &again, children([a_child()])).await;
+    act(store, Action::Retry, former[1]).await;
+    assert_eq!(store.cancel(parent).await.unwrap(), Cancel::Cancelled);
+    assert_eq!(store.state(former[1]).await, State::Cancelled);
+}
+
+pub async fn a_parent_that_waits_again_waits_for_what_was_retried_before(store: &TestStore) {
+    let mut worker = store.worker().await;
+    let (parent, retried) = failed_family(store, &mut worker, 3).await;
+    for child in &retried[..2] {
+        assert_eq!(act(store, Action::Retry, *child).await, Acted::Done);
+    }
+    let mut claimed = worker.claim(10).await;
+    let running = claimed.pop().expect("two");
+    // It ends with its parent: nobody waits for it then.
+    worker.complete(&claimed).await;
+
+    assert_eq!(act(store, Action::RetryChildren, parent).await, Acted::Done);
+    let again = worker.claim_one().await;
+    let resume = Spawned { again: true, ..Default::default() };
+    assert_eq!(spawn(&mut worker, &again, resume).await, Verdict::Waiting);
+
+    assert_eq!(family(store, parent).await.open, 2);
+    store.check().await;
+    let claimed = worker.claim(10).await;
+    assert_eq!(ids(&claimed), retried[2..]);
+    worker.complete(&claimed).await;
+    assert_eq!(store.state(parent).await, State::Waiting);
+    worker.complete(&[running]).await;
+    assert_eq!(store.state(parent).await, State::Completed);
+}
+
 pub async fn the_children_of_dead_workers_come_back_and_poison_counts_as_failed(store: &TestStore) {
     let mut survivor = store.worker().await;
     let parent = parent_of(store, &mut survivor, a_task(), children([a_child()])).await;

@@ -91,6 +91,7 @@ macro_rules! store_suite {
                 a_lease_says_how_many_tasks_it_holds_or_nothing,
                 kinds_that_run_alone_get_a_lease_each,
                 an_advance_settles_before_it_claims,
+                a_queue_may_be_claimed_from_twice_in_one_advance,
                 a_quick_look_finds_everything_in_the_end,
             }
             schedules {
@@ -455,6 +456,9 @@ macro_rules! store_suite {
                 children_that_failed_because_of_theirs_are_retried_in_the_same_way,
                 a_task_without_failed_children_has_none_to_retry,
                 a_child_that_is_retried_alone_is_open_again_for_its_parent,
+                a_parent_waits_for_a_child_that_is_retried_with_it,
+                a_child_of_a_former_family_joins_the_one_that_its_parent_waits_for,
+                a_parent_that_waits_again_waits_for_what_was_retried_before,
                 the_children_of_dead_workers_come_back_and_poison_counts_as_failed,
                 children_are_read_page_by_page_with_results_and_errors,
                 waiting_tasks_are_counted_listed_and_explained,

@@ -312,8 +312,7 @@ async fn a_parent_that_waits_again_waits_for_a_child_that_is_just_being_retried(
     let (parent, [first, _]) = failed_family(&scene).await;
     assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Done);
     let (mut worker, settle) = resumed(&scene, parent).await;
-    let retrying = begin(&scene).await;
-    run(&retrying, &format!("set local search_path to laneway; select retry_task({first})")).await;
+    let retrying = retry_and_hold(&scene, first).await;
 
     let waiting = tokio::spawn(async move { (worker.settle_all(vec![settle]).await, worker) });
     scene.until_somebody_waits().await;
@@ -327,6 +326,141 @@ async fn a_parent_that_waits_again_waits_for_a_child_that_is_just_being_retried(
         worker.settle(&claimed, Outcome::completed()).await;
         assert_eq!(scene.state(parent).await, Some(state));
     }
+    scene.check().await;
+}
+
+async fn retry_and_hold(fixture: &Fixture, task: TaskId) -> Client {
+    let retrying = begin(fixture).await;
+    run(&retrying, &format!("set local search_path to laneway; select retry_task({task})")).await;
+    retrying
+}
+
+async fn open_and_total(fixture: &Fixture, parent: TaskId) -> [u64; 2] {
+    let family = fixture.store.family(parent).await.unwrap().unwrap();
+    [family.open, family.total]
+}
+
+#[tokio::test]
+async fn a_child_that_is_just_being_retried_joins_the_new_family_of_its_parent() {
+    let scene = scene().await;
+    let (parent, [first, _]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
+    let mut worker = scene.worker().await;
+    let claimed = worker.claim_one().await;
+    let retrying = retry_and_hold(&scene, first).await;
+
+    // The parent cannot see it, and does not wait for whoever retries it.
+    let spawning = claimed.settle(Outcome::completed()).spawning(children(vec![a_task()]));
+    assert_eq!(soon("a settle", worker.settle_all(vec![spawning])).await, [Verdict::Waiting]);
+    assert_eq!(open_and_total(&scene, parent).await, [1, 1]);
+    run(&retrying, "commit").await;
+
+    assert_eq!(open_and_total(&scene, parent).await, [2, 2]);
+    scene.check().await;
+    for state in [State::Waiting, State::Completed] {
+        let claimed = worker.claim_one().await;
+        worker.settle(&claimed, Outcome::completed()).await;
+        assert_eq!(scene.state(parent).await, Some(state));
+    }
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_parent_stays_where_it_is_while_a_child_of_it_is_retried() {
+    // Ended.
+    let scene = scene().await;
+    let (parent, [first, second]) = failed_family(&scene).await;
+    let retrying = retry_and_hold(&scene, first).await;
+    for action in [Action::Retry, Action::RetryChildren] {
+        assert_eq!(act(&scene, action, parent).await, Acted::Skipped(Skip::Busy));
+    }
+    run(&retrying, "rollback").await;
+
+    // Pending.
+    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
+    let retrying = retry_and_hold(&scene, first).await;
+    let mut worker = scene.worker().await;
+    assert!(worker.claim(10).await.is_empty());
+    run(&retrying, "rollback").await;
+
+    // Waiting: its only open child ends, and the other one is its child again.
+    let claimed = worker.claim_one().await;
+    let spawning = claimed.settle(Outcome::completed()).spawning(children(vec![a_task(), a_task()]));
+    assert_eq!(worker.settle_all(vec![spawning]).await, [Verdict::Waiting]);
+    let claimed = worker.claim(10).await;
+    worker.settle(&claimed[0], failed()).await;
+    let retrying = retry_and_hold(&scene, claimed[0].task.id).await;
+    soon("a settle", worker.settle(&claimed[1], Outcome::completed())).await;
+    scene.store.sweep().await.unwrap();
+    assert_eq!(scene.state(parent).await, Some(State::Waiting));
+    run(&retrying, "commit").await;
+    scene.store.sweep().await.unwrap();
+    assert_eq!(open_and_total(&scene, parent).await, [1, 2]);
+    let claimed = worker.claim_one().await;
+    worker.settle(&claimed, Outcome::completed()).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    assert_eq!(scene.state(second).await, Some(State::Failed));
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn what_former_children_tell_a_parent_that_runs_keeps_nobody_awake() {
+    let scene = scene().await;
+    let (parent, [first, _]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
+    let (mut one, mut two) = (scene.worker().await, scene.worker().await);
+    let claimed = one.claim_one().await;
+    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+    let former = two.claim_one().await;
+    two.settle(&former, Outcome::completed()).await;
+
+    let tallies = async || scene.value::<i64>("select count(*) from laneway.tally").await;
+    assert!(tallies().await > 0);
+    assert!(!is_claimable(&scene).await);
+
+    // It counts for itself, or is not interested.
+    one.settle(
+        &claimed,
+        Outcome::Retry { after: std::time::Duration::from_secs(3600), error: "not yet".into() },
+    )
+    .await;
+    scene.store.sweep().await.unwrap();
+    assert_eq!(tallies().await, 0);
+    scene.check().await;
+}
+
+/// A parent reopens its failed children, and then counts those that are open.
+#[tokio::test]
+async fn a_child_that_fails_while_its_parent_reopens_others_is_reopened_too() {
+    const HOLD_UP: &str = "
+        alter function laneway.restart_task rename to restart_task_then;
+        create function laneway.restart_task(p_row ended, p_extra json) returns void language plpgsql as $$
+        begin
+            perform restart_task_then(p_row, p_extra);
+            perform pg_advisory_xact_lock(1);
+        end $$";
+    let scene = scene().await;
+    let (parent, [first, second]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+    let mut other = scene.worker().await;
+    let running = other.claim_one().await;
+    assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Done);
+    let (mut worker, settle) = resumed(&scene, parent).await;
+    let holding_up = begin(&scene).await;
+    run(&holding_up, "select pg_advisory_xact_lock(1)").await;
+    run(&scene.connect().await, &format!("set search_path to laneway; {HOLD_UP}")).await;
+
+    let waiting = tokio::spawn(async move { (worker.settle_all(vec![settle]).await, worker) });
+    scene.until_somebody_waits().await;
+    other.settle(&running, failed()).await;
+    run(&holding_up, "commit").await;
+
+    let (verdicts, mut worker) = waiting.await.unwrap();
+    assert_eq!(verdicts, [Verdict::Waiting]);
+    let claimed = worker.claim(10).await;
+    assert_eq!(ids(&claimed), [first, second]);
+    worker.complete(&claimed).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
     scene.check().await;
 }
 

@@ -465,6 +465,57 @@ async fn a_turn_is_kept_when_the_task_that_it_waits_for_is_cancelled_while_a_cla
     }
 }
 
+/// Such turns come to be when one that is bound to a task is parked, and the task, taken by another turn, is given back.
+#[tokio::test]
+async fn two_turns_that_are_bound_to_one_task_are_both_of_use() {
+    let trap = Trap::set().await;
+    let mut worker = trap.worker().await;
+    let tasks = trap.enqueue_all(tasks_like(a_task().lane_of("a", 2), 3)).await;
+    let claimed = worker.claim(2).await;
+    assert_eq!(ids(&claimed), tasks[..2]);
+    let given_back = claimed.iter().map(|claimed| claimed.settle(Outcome::GivenBack)).collect();
+    worker.settle_all(given_back).await;
+    let bind = trap.begin().await;
+    bind.run(&format!("update turn set task_id = {} where task_id = {}", tasks[0], tasks[1])).await;
+    bind.commit().await;
+
+    let mut started = worker.claim(2).await;
+    assert!(ids(&started).contains(&tasks[0]));
+    trap.check().await;
+    started.extend(worker.claim(2).await);
+
+    assert_eq!(started.len(), 2, "one turn is lost, or there is one too many");
+    worker.complete(&started).await;
+    trap.check().await;
+    assert_eq!(trap.work_off(&mut worker).await.len(), 1);
+}
+
+/// A claim holds the turn that stands in front, and goes with a task that was there before the urgent one.
+#[tokio::test]
+async fn an_urgent_task_moves_its_lanes_turn_up_though_another_claim_holds_it() {
+    let trap = Trap::set().await;
+    let (first, mut second) = (trap.worker().await, trap.worker().await);
+    trap.enqueue(a_task().lane("a").priority(5)).await;
+    let withdrawn = trap.enqueue(a_task().lane("a").priority(0)).await;
+    let taking_up = trap.begin().await;
+    taking_up.run("select take_up_all('default', 10)").await;
+    taking_up.commit().await;
+    assert_eq!(trap.store.cancel(withdrawn).await.unwrap(), Cancel::Cancelled);
+    let claiming = trap.begin().await;
+    let running = claiming.claim(first.session().0, 1, 1).await;
+    assert_eq!(running.len(), 1);
+
+    let urgent = trap.enqueue(a_task().lane("a").priority(0)).await;
+    let others = trap.enqueue_all(tasks_like(a_task().lane("b").priority(3), 2)).await;
+    assert_eq!(ids(&second.claim(1).await), others[..1]);
+    let settle = "select settle(session, id, token, task_ids[1], 'completed') from lease where task_ids = array[$1::bigint]";
+    claiming.run("commit").await;
+    claiming.run(&settle.replace("$1", &running[0].to_string())).await;
+
+    assert_eq!(ids(&second.claim(1).await), [urgent]);
+    trap.check().await;
+}
+
 #[tokio::test]
 async fn a_settle_in_the_applications_transaction_strands_nothing() {
     for isolation in ["read committed", "repeatable read", "serializable"] {
