@@ -89,15 +89,15 @@ begin
     end if;
 end $$;
 
--- Frees turns that are bound to a task which leaves, or has left, and whose id will come back. Those that a claim holds are free anyway.
--- By their places: a task may have several turns with one number, of which a claim holds some.
+-- Frees turns that are bound to a task which leaves, or has left, and whose id will come back. Waits for a claim that holds one: it may keep
+-- it as it is. By their places: several turns of a task may have one number.
 create or replace function free_turns_of(p_lane bigint, p_task bigint) returns void
 language plpgsql as $$
 declare
     v_turns tid[] := array(
-        select t.ctid from turn t where t.lanes[1] = p_lane and cardinality(t.lanes) = 1 and t.task_id = p_task for update skip locked
+        select t.ctid from turn t where t.lanes[1] = p_lane and cardinality(t.lanes) = 1 and t.task_id = p_task for update
     );
-    v_parked tid[] := array(select p.ctid from parked p where p.lane = p_lane and p.task_id = p_task for update skip locked);
+    v_parked tid[] := array(select p.ctid from parked p where p.lane = p_lane and p.task_id = p_task for update);
 begin
     with bound as (
         delete from turn
@@ -279,7 +279,7 @@ begin
                 where t.lanes[1] = v_task.lane
                   and cardinality(t.lanes) = 1
                   and t.task_id = p_task
-                for update skip locked
+                for update
             loop
                 delete from turn t where t.ctid = v_turn.tid;
                 insert into turn (queue, priority, seq, lanes, task_id) values (v_task.queue, p_priority, v_turn.seq, array[v_task.lane], p_task);

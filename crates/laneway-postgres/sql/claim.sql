@@ -189,7 +189,7 @@ begin
     if v_tids <> '{}' and v_odd then
         return query select * from take_tasks(p_session, p_number, p_queue, p_alone, v_tids, v_lane_ids, v_lane_keys, v_until, v_now);
     elsif v_tids <> '{}' then
-        v_row := take_plain(p_session, p_number, p_queue, v_tids, v_parents, v_now, v_lane_ids <> '{}', v_until);
+        v_row := take_plain(p_session, p_number, p_queue, v_tids, v_parents, v_now, v_took_turns <> '{}', v_until);
         v_row.lane_ids := v_lane_ids;
         v_row.lane_keys := v_lane_keys;
     end if;

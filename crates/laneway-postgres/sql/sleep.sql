@@ -51,7 +51,9 @@ begin
         or exists (
             select from turn u
             where u.queue = any (p_queues)
-              and (u.task_id is null or not exists (select from halt h where h.lane = u.lanes[1]))   -- these wait for an operator
+              and (u.task_id is null or not exists (     -- these wait for an operator
+                  select from halt h cross join lateral (select from lane l where l.id = h.lane and l.may_be_halted offset 0) l where h.lane = u.lanes[1]
+              ))
               and (p_kinds is null or exists (
                   select from unnest(u.lanes) n(lane), task t
                   where t.queue_id = queue_id(u.queue) and t.lane = n.lane and t.kind = any (p_kinds)

@@ -111,7 +111,7 @@ begin
     if not found then
         return;
     end if;
-    if exists (select from halt h where h.lane = p_lane and h.task_id <> 0) then   -- 0 stands for a pause
+    if v_lane.may_be_halted and exists (select from halt h where h.lane = p_lane and h.task_id <> 0) then   -- 0 stands for a pause
         return next jsonb_build_object('reason', 'lane_halted');
     end if;
     if v_lane.interval_ms > 0 and v_lane.next_start_at > clock() then

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::support::until_somebody_waits;
 use laneway_core::{
-    Advance, Cancel, Capacity, Claim, Claimed, Fence, Kinds, NewTask, Outcome, QueueName, Renewal, Renewed,
-    Sleep, State, Store, TaskId, Verdict,
+    Acted, Action, Actor, Advance, Cancel, Capacity, Claim, Claimed, Fence, Kinds, LaneSettings, NewTask,
+    OnFailure, Outcome, QueueName, Renewal, Renewed, Sleep, State, Store, TaskId, Verdict,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, Database};
-use laneway_testkit::store::{ATask, a_task, ids_of, kind, queue, secs, soon, tasks_like, until};
+use laneway_testkit::store::{ATask, a_task, ids_of, kind, lane_key, queue, secs, soon, tasks_like, until};
 use laneway_testkit::worker::{TestWorker, ids, retry_after};
 use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
@@ -515,6 +515,59 @@ async fn an_urgent_task_moves_a_turn_up_that_another_claim_is_moving_back() {
     trap.check().await;
 }
 
+/// A claim that cannot run a task keeps the turn that is bound to it.
+#[tokio::test]
+async fn a_task_that_is_put_off_leaves_its_turn_though_a_claim_holds_it() {
+    for action in [Action::Snooze(secs(3600)), Action::SetPriority(-5)] {
+        let trap = Trap::set().await;
+        let (mut worker, claimed) = trap.running("a").await;
+        worker.settle(&claimed, Outcome::GivenBack).await;
+        let claiming = trap.begin().await;
+        claiming.run("select from turn where task_id is not null for update").await;
+
+        let (store, task) = (trap.store.clone(), claimed.task.id);
+        let acting =
+            tokio::spawn(async move { store.act(&Actor::program(), action, &[task]).await.unwrap() });
+        trap.until_somebody_waits().await;
+        claiming.commit().await;
+
+        assert_eq!(acting.await.unwrap(), [Acted::Done]);
+        let bound_to_it = "do $$ begin
+            assert not exists (select from turn t where t.task_id is not null
+                and not exists (select from task k where k.id = t.task_id and k.priority = t.priority));
+        end $$";
+        trap.begin().await.run(bound_to_it).await;
+        trap.check().await;
+    }
+}
+
+/// A failure halts a lane by a row that an operator, who has just said that failures should not, cannot see yet.
+#[tokio::test]
+async fn a_failure_in_a_lane_that_is_just_told_not_to_halt_stops_nobody() {
+    let trap = Trap::set().await;
+    let mut worker = trap.worker().await;
+    let set = async |on_failure| {
+        let settings = LaneSettings { on_failure: Some(on_failure), ..Default::default() };
+        trap.store.set_lane(&QueueName::default(), &lane_key("a"), settings).await.unwrap();
+    };
+    let tasks = trap.enqueue_all(tasks_like(a_task().lane_of("a", 2), 3)).await;
+    set(OnFailure::Halt).await;
+    let claimed = worker.claim(2).await;
+    let failing = trap.begin().await;
+    assert_eq!(failing.settle(&worker, &claimed[0], "failed").await, "failed");
+
+    set(OnFailure::Continue).await;
+    failing.commit().await;
+    worker.settle(&claimed[1], Outcome::GivenBack).await;
+
+    assert!(trap.is_claimable().await);
+    let why = trap.store.why(tasks[2]).await.unwrap().unwrap();
+    assert!(!format!("{why:?}").contains("Halted"), "{why:?}");
+    let mut rest = trap.work_off(&mut worker).await;
+    rest.sort_unstable();
+    assert_eq!(rest, tasks[1..]);
+}
+
 #[tokio::test]
 async fn a_settle_in_the_applications_transaction_strands_nothing() {
     for isolation in ["read committed", "repeatable read", "serializable"] {
@@ -591,12 +644,8 @@ async fn a_lower_limit_waits_for_open_claims_and_binds_all_later_ones() {
 
     let store = trap.store.clone();
     let lowering = tokio::spawn(async move {
-        let settings =
-            laneway_core::LaneSettings { limit: Some(laneway_core::LaneLimit::ONE), ..Default::default() };
-        store
-            .set_lane(&QueueName::default(), &laneway_testkit::store::lane_key("a"), settings)
-            .await
-            .unwrap();
+        let settings = LaneSettings { limit: Some(laneway_core::LaneLimit::ONE), ..Default::default() };
+        store.set_lane(&QueueName::default(), &lane_key("a"), settings).await.unwrap();
     });
     // It waits for the lane's row or for the turns, or finds both free; in any case it must not go wrong.
     tokio::task::yield_now().await;
@@ -1108,17 +1157,14 @@ async fn a_lane_set_up_while_a_janitor_removes_it_keeps_its_settings() {
     let store = trap.store.clone();
     let setting = tokio::spawn(async move {
         let limit = Some(laneway_core::LaneLimit::at(3).unwrap());
-        let settings = laneway_core::LaneSettings { limit, ..Default::default() };
-        store
-            .set_lane(&QueueName::default(), &laneway_testkit::store::lane_key("a"), settings)
-            .await
-            .unwrap();
+        let settings = LaneSettings { limit, ..Default::default() };
+        store.set_lane(&QueueName::default(), &lane_key("a"), settings).await.unwrap();
     });
     trap.until_somebody_waits().await;
     janitor.commit().await;
     soon("the settings", setting).await.unwrap();
 
-    let key = laneway_testkit::store::lane_key("a");
+    let key = lane_key("a");
     let lane = trap.store.lane(&QueueName::default(), &key).await.unwrap().expect("the lane was set up");
     assert_eq!(lane.limit, laneway_core::LaneLimit::at(3).unwrap());
 }
