@@ -313,7 +313,8 @@ create type ending as (
     lease_id     bigint
 );
 
--- One row of an advance's answer: a lease, or (lease_id null) what concerns the whole advance or one queue.
+-- One row of an advance's answer: a lease, if there was something to claim, with the bounds of its queue; the last row (queue null) is about
+-- the whole advance.
 create type advance_row as (
     lease_id     bigint,
     token        uuid,
@@ -330,7 +331,7 @@ create type advance_row as (
     parent_ids   bigint[],
     payloads     json[],
     extras       json[],
-    lane_ids     bigint[],     -- keys of the lanes in `lanes`
+    lane_ids     bigint[],     -- keys of the lanes in `lanes`, and of others that were looked at
     lane_keys    text[],
     body_ids     bigint[],     -- payloads that are kept apart
     bodies       json[],

@@ -127,6 +127,7 @@ begin
 
         if v_take > 0 then
             v_started := clock_timestamp();
+            v_now := clock();      -- after whoever had these turns
             v_picked := pick(p_queue, p_kinds, v_line.priorities[:v_take], v_line.lanes[:v_take], v_line.bound[:v_take], v_line.afters[:v_take],
                 v_line.untils[:v_take], v_last_id, v_tids, v_contested, v_now);
             v_until := case when v_rounds = 0 then v_picked.until when v_until is not null and v_picked.until is not null then least(v_until, v_picked.until) end;

@@ -60,7 +60,7 @@ where p.pronamespace = 'laneway'::regnamespace
   and p.provolatile = 'v'
   and p.prokind = 'f'";
 
-/// The text of a function with a stop, taken one time in twenty, behind each statement that another one follows.
+/// The text of a function with a stop, taken one time in twenty, before its first statement and behind each that another one follows.
 fn with_stops(function: &str) -> String {
     // Not a statement with `perform`, which would say that something was found.
     const STOP: &str = "if random() < 0.05 and pg_sleep(random() * 0.004) is null then end if;";
@@ -71,8 +71,9 @@ fn with_stops(function: &str) -> String {
     for n in begin..lines.len() {
         let next = lines[n + 1..].iter().find_map(|line| line.split_whitespace().next()).unwrap_or("end");
         let is_last = ["else", "elsif", "end", "exception", "when"].contains(&next.trim_end_matches(';'));
-        if lines[n].ends_with(';') && !is_last {
-            lines[n].push_str(STOP);
+        let code = lines[n].split("--").next().unwrap_or_default().trim_end();
+        if n == begin || code.ends_with(';') && !is_last {
+            lines[n] = format!("{code} {STOP}");
         }
     }
     lines.join("\n")

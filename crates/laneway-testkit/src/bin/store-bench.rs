@@ -7,7 +7,8 @@
 //!
 //! Every case runs on a fresh database of a throwaway server that syncs to disk. Two coordinators drain, each settling
 //! what it claimed and claiming the next in one advance. Rates that are compared with one another are measured three times in
-//! turns, each time on a fresh database, and the best of each is reported. The floor is what the bare server does with the same rows:
+//! turns, each time on a fresh database, and the best of each is reported. Shares of families are the median of pairs: a family, then a
+//! drain. The floor is what the bare server does with the same rows:
 //! one `insert … select` and one `delete` per 500 rows, without leases, history or lanes.
 
 use std::collections::HashMap;
