@@ -3,8 +3,9 @@
 -- no_failed_children, busy.
 -- `was` and `is` go into the audit.
 
--- Lets a task that has failed or was cancelled start anew, under its id and with all its attempts.
-create or replace function retry_task(p_task bigint, out result text, out was jsonb, out "is" jsonb)
+-- Lets a task that has failed or was cancelled start anew, under its id and with all its attempts: over, or (p_children) only with the children
+-- because of which it has failed.
+create or replace function retry_task(p_task bigint, p_children boolean, out result text, out was jsonb, out "is" jsonb)
 language plpgsql as $$
 declare
     v_row    ended;
@@ -17,36 +18,7 @@ begin
     elsif v_row.state = 'completed' then
         result := 'ended_completed';
         return;
-    end if;
-    v_holder := take_key_of(v_row);
-    if v_holder <> p_task then
-        result := 'key_' || v_holder;
-        return;
-    end if;
-    perform restart_task(v_row, without_family(v_row.extra));
-    perform rejoin_family(v_row);
-    perform hint(array[v_row.queue]);
-    result := 'done';
-    was := to_jsonb(v_row.state);
-    "is" := '"pending"';
-end $$;
-
--- Lets a parent that has ended badly wait for the children because of which it has: its next attempt, which calls no handler, makes them
--- pending again.
-create or replace function retry_children_of(p_task bigint, out result text, out was jsonb, out "is" jsonb)
-language plpgsql as $$
-declare
-    v_row    ended;
-    v_holder bigint;
-begin
-    select e.* into v_row from ended e where e.id = p_task for update skip locked;
-    if not found then
-        result := why_not(p_task, 'open');
-        return;
-    elsif v_row.state = 'completed' then
-        result := 'ended_completed';
-        return;
-    elsif coalesce((v_row.extra->'family'->>'failed')::int + (v_row.extra->'family'->>'cancelled')::int, 0) = 0 then
+    elsif p_children and not has_failed_family(v_row) then
         result := 'no_failed_children';
         return;
     end if;
@@ -54,9 +26,15 @@ begin
     if v_holder <> p_task then
         result := 'key_' || v_holder;
         return;
+    elsif not rejoin_family(v_row) then
+        result := 'busy';
+        return;
     end if;
-    perform restart_task(v_row, (v_row.extra::jsonb || '{"resume": true}')::json);
-    perform rejoin_family(v_row);
+    if p_children then
+        perform resume(v_row);
+    else
+        perform start_over(v_row);
+    end if;
     perform hint(array[v_row.queue]);
     result := 'done';
     was := to_jsonb(v_row.state);
@@ -64,7 +42,7 @@ begin
 end $$;
 
 -- Makes a task of history, which the caller has locked, pending again.
-create or replace function restart_task(p_row ended, p_extra json) returns void
+create or replace function restart_task(p_row ended) returns void
 language plpgsql as $$
 declare
     v_size int := octet_length(p_row.payload::text);
@@ -78,7 +56,7 @@ begin
     end if;
     insert into task (id, lane, enqueued_at, ready_at, parent_id, size, priority, max_attempts, depth, queue, kind, payload, extra, queue_id)
     values (p_row.id, p_row.lane, p_row.enqueued_at, clock(), p_row.parent_id, v_size, p_row.priority, p_row.max_attempts, p_row.depth, p_row.queue,
-        p_row.kind, case when v_size < 1000 then p_row.payload end, p_extra, queue_id(p_row.queue));
+        p_row.kind, case when v_size < 1000 then p_row.payload end, p_row.extra, queue_id(p_row.queue));
     if p_row.lane <> 0 then
         perform free_turns_of(p_row.lane, p_row.id);
         insert into mark (lane, n, priority, slowest, queue, key)
@@ -89,15 +67,15 @@ begin
     end if;
 end $$;
 
--- Frees turns that are bound to a task which leaves, or has left, and whose id will come back. Waits for a claim that holds one: it may keep
--- it as it is. By their places: several turns of a task may have one number.
+-- Frees turns that are bound to a task which leaves, or has left, and whose id will come back. One that a claim holds may stay bound; it is
+-- free while its task is gone. By their places: several turns of a task may have one number.
 create or replace function free_turns_of(p_lane bigint, p_task bigint) returns void
 language plpgsql as $$
 declare
     v_turns tid[] := array(
-        select t.ctid from turn t where t.lanes[1] = p_lane and cardinality(t.lanes) = 1 and t.task_id = p_task for update
+        select t.ctid from turn t where t.lanes[1] = p_lane and cardinality(t.lanes) = 1 and t.task_id = p_task for update skip locked
     );
-    v_parked tid[] := array(select p.ctid from parked p where p.lane = p_lane and p.task_id = p_task for update);
+    v_parked tid[] := array(select p.ctid from parked p where p.lane = p_lane and p.task_id = p_task for update skip locked);
 begin
     with bound as (
         delete from turn
@@ -241,7 +219,8 @@ begin
     "is" := to_jsonb(p_due);
 end $$;
 
--- Gives a task that waits another priority. In a lane a mark moves a turn up, as for a new task; a turn that is bound to it goes with it.
+-- Gives a task that waits another priority. In a lane a mark moves a turn up, as for a new task; a turn that is bound to it goes with it, when
+-- a claim that holds it is done.
 create or replace function set_priority_of_task(p_task bigint, p_priority smallint, out result text, out was jsonb, out "is" jsonb)
 language plpgsql as $$
 declare
@@ -335,8 +314,8 @@ begin
     loop
         case p_action
         when 'cancel' then select * into v_did from cancel_task(v_item.task);
-        when 'retry' then select * into v_did from retry_task(v_item.task);
-        when 'retry_children' then select * into v_did from retry_children_of(v_item.task);
+        when 'retry' then select * into v_did from retry_task(v_item.task, false);
+        when 'retry_children' then select * into v_did from retry_task(v_item.task, true);
         when 'delete' then select * into v_did from delete_task(v_item.task);
         when 'snooze' then select * into v_did from snooze_task(v_item.task, v_due);
         else select * into v_did from set_priority_of_task(v_item.task, p_priority);
@@ -377,6 +356,7 @@ set search_path from current
 set plan_cache_mode = force_generic_plan   -- as in advance.sql
 set enable_seqscan = off
 set enable_bitmapscan = off
+set lock_timeout = '2s'
 as $$
 declare
     v_old record;

@@ -28,7 +28,7 @@ begin
         v_place := p_places[v_n];
         if v_families[v_place] is not null then
             v_end := judge_family(v_end, v_families[v_place], p_spawn.children[v_place], p_spawn.siblings[v_place], v_end.id = any (p_asked),
-                refusal_of(v_end, v_place, p_spawn, v_serial));
+                refusal_of(v_end, v_place, p_spawn, v_serial), p_spawn.firsts[v_place], p_spawn.lasts[v_place]);
             v_fates[v_place] := case when v_end.verdict in ('completed', 'waiting') then 'a' when v_end.verdict = 'failed' and v_end.policy is not null then 'k' else 'n' end;
             v_owners[v_place] := v_end.id;
             v_parents[v_place] := coalesce(v_end.parent_id, 0);
@@ -71,8 +71,10 @@ begin
     );
 end $$;
 
--- What becomes of an attempt that has spawned. Its policy is set unless it was refused.
-create or replace function judge_family(p_end ending, p_family text, p_children int, p_siblings int, p_cancel boolean, p_refusal text) returns ending
+-- What becomes of an attempt that has spawned. Its policy is set unless it was refused. p_first, p_last: see `spawn`.
+create or replace function judge_family(
+    p_end ending, p_family text, p_children int, p_siblings int, p_cancel boolean, p_refusal text, p_first bigint, p_last bigint
+) returns ending
 language plpgsql as $$
 declare
     v_words text[] := string_to_array(p_family, ' ');
@@ -104,8 +106,14 @@ begin
                 return p_end;
             end if;
         end if;
-        if p_children > 0 then
-            p_end.children := p_end.children + forget_children(p_end.id);
+        if p_children > 0 and has_former_children(p_end.id) then
+            if p_first is null then
+                p_end.children := p_end.children + forget_children(p_end.id);
+            else
+                -- They are there, and may lie between siblings of former children: so all are counted in the same way.
+                insert into brood (parent_id, first_id, last_id) values (p_end.id, p_first, p_last);
+                p_end.children := forget_children(p_end.id);
+            end if;
         end if;
         p_end.verdict := 'waiting';
     end if;
@@ -423,11 +431,8 @@ begin
         v_found := tallied_parents(v_after, 100);
         exit when v_found = '{}';
         v_locked := array(select w.id from waiting w where w.id = any (v_found) order by w.id for update skip locked);
-        if v_locked <> v_found then
-            perform drop_tallies(array(select p.id from unnest(v_found) p(id) where p.id <> all (v_locked)));
-        end if;
         if v_locked = '{}' then
-            v_after := v_found[cardinality(v_found)];
+            v_after := v_found[cardinality(v_found)];    -- held, or they do not wait
             continue;
         end if;
         v_folded := fold_parents(v_locked);
@@ -438,23 +443,55 @@ begin
     return v_queues;
 end $$;
 
--- A parent that does not wait counts its open children when it begins to, so what they tell before is of no use. It must not count while one
--- of them ends here: it would see it run, and wait to be told. So it is kept from running; if it runs, its tallies stay.
-create or replace function drop_tallies(p_parents bigint[]) returns void
+-- Drops what was told to parents that do not wait: they count their open children when they begin to. They must not begin while one that
+-- tells so is dropped: they would see it run, and wait to be told. So they are kept from running; of those that run, tallies stay.
+create or replace function drop_tallies() returns void
 language plpgsql as $$
 declare
-    v_rest bigint[];
-    v_gone bigint[];          -- these never run again
+    v_parent bigint := 0;
 begin
-    select coalesce(array_agg(p.id) filter (where f.place in ('task', 'later') or f.state in ('failed', 'cancelled')), '{}'),
-        coalesce(array_agg(p.id) filter (where f.place is null or f.state = 'completed'), '{}')
-    into v_rest, v_gone
-    from unnest(p_parents) p(id)
-    cross join lateral find_task(p.id) f
-    where not exists (select from waiting w where w.id = p.id);    -- somebody else counts it just now
-    v_rest := array(select r.id from unnest(v_rest) r(id) where keep_resting(r.id));
-    delete from tally
-    where ctid = any (array(select t.ctid from tally t where t.parent_id = any (v_rest || v_gone) for update skip locked));   -- never updated
+    for v_n in 1 .. 1000 loop
+        select t.parent_id into v_parent from tally t where t.parent_id > v_parent order by t.parent_id limit 1;
+        exit when not found;
+        if hold_parent(v_parent) in ('resting', 'gone') then
+            delete from tally
+            where ctid = any (array(select t.ctid from tally t where t.parent_id = v_parent for update skip locked));   -- never updated
+        end if;
+    end loop;
+end $$;
+
+-- Keeps a parent from beginning or ceasing to wait until this transaction ends, and says where it is: waiting, resting (ended or not started),
+-- or gone. Running ones are not kept, but do not begin just now: they will see what is committed here, or be told. Null: somebody
+-- holds it.
+create or replace function hold_parent(p_parent bigint) returns text
+language plpgsql as $$
+declare
+    v_found record;
+begin
+    perform from waiting w where w.id = p_parent for share skip locked;
+    if found then
+        return 'waiting';
+    elsif keep_resting(p_parent) then
+        return 'resting';
+    end if;
+    select f.place, f.state, f.lease into v_found from find_task(p_parent) f;
+    return case
+        when v_found.place is null or v_found.state = 'completed' then 'gone'
+        when v_found.place = 'lease' and is_lease_free(v_found.lease) then 'running'
+    end;
+end $$;
+
+-- Whether a lease is there and nobody settles any of its tasks at this moment. Does not keep it.
+create or replace function is_lease_free(p_lease bigint) returns boolean
+language plpgsql as $$
+declare
+    v_free boolean;
+begin
+    perform from lease l where l.id = p_lease for share skip locked;
+    v_free := found;
+    raise sqlstate 'LWBCK';    -- and gives the lock back
+exception when sqlstate 'LWBCK' then
+    return v_free;
 end $$;
 
 -- Keeps a task that neither runs nor waits for children where it is until this transaction ends. False if it is not there, or held.
@@ -471,31 +508,36 @@ begin
     return found;
 end $$;
 
--- A child that had ended, and that the caller has made pending, is of its parent's family again, also when that has another one by now.
--- A parent that waits is kept from ending, one that rests from running. One that runs may be about to wait: if it does not see
--- the child yet, the tally tells it; if it does, it drops the tally.
-create or replace function rejoin_family(p_child ended) returns void
+-- Makes a child that has ended, and is about to start anew, one of its parent's family again, also when that has another one by now. A parent
+-- that runs may be about to wait: if it does not see the child yet, the tally tells it; if it does, it drops the tally. False: somebody
+-- holds the parent, for longer than it takes to add up its tallies.
+create or replace function rejoin_family(p_child ended) returns boolean
 language plpgsql as $$
 declare
-    v_waits boolean;
-    v_rests boolean;
+    v_place text;
     v_known boolean;       -- what became of it is in the parent's numbers
 begin
     if p_child.parent_id is null then
-        return;
+        return true;
     end if;
-    perform from waiting w where w.id = p_child.parent_id for share;
-    v_waits := found;
-    v_rests := not v_waits and keep_resting(p_child.parent_id);
-    v_known := (v_waits or v_rests)
+    for v_try in 1 .. 10 loop
+        v_place := hold_parent(p_child.parent_id);
+        exit when v_place is not null;
+        perform pg_sleep(0.005);
+    end loop;
+    if v_place is null then
+        return false;
+    end if;
+    v_known := v_place in ('waiting', 'resting')
         and exists (select from brood b where b.parent_id = p_child.parent_id and not b.follow_ups and p_child.id between b.first_id and b.last_id);
-    if not v_known then
+    if not v_known and v_place <> 'gone' then
         insert into brood (parent_id, first_id, last_id) values (p_child.parent_id, p_child.id, p_child.id);
     end if;
-    if not v_rests then
+    if v_place in ('waiting', 'running') then
         insert into tally (parent_id, delta, failed, cancelled)
         values (p_child.parent_id, 1, -(v_known and p_child.state = 'failed')::int, -(v_known and p_child.state = 'cancelled')::int);
     end if;
+    return true;
 end $$;
 
 -- One round, for parents that the caller has locked. `again`: it wrote tallies.
@@ -541,7 +583,7 @@ begin
     ),
     sums as materialized (
         select g.parent_id, sum(g.delta)::int as delta, sum(g.completed)::int as completed, sum(g.failed)::int as failed, sum(g.cancelled)::int as cancelled,
-            bool_or(g.delta + g.completed + g.failed + g.cancelled > 0) as has_grown,
+            bool_or(g.delta > 0 or g.delta + g.completed + g.failed + g.cancelled > 0) as has_grown,
             jsonb_agg(g.errors order by g.seq) filter (where g.errors is not null) as errors
         from gone g
         group by g.parent_id
@@ -742,11 +784,11 @@ declare
 begin
     loop
         for v_row in select * from failed_children(p_parent) f order by f.id loop
-            perform from ended e where e.id = v_row.id for update;
-            if found and (v_row.extra->'family'->>'failed')::int + (v_row.extra->'family'->>'cancelled')::int > 0 then
-                perform restart_task(v_row, (v_row.extra::jsonb || '{"resume": true}')::json);
+            select e.* into v_row from ended e where e.id = v_row.id for update;
+            if found and has_failed_family(v_row) then
+                perform resume(v_row);
             elsif found then
-                perform restart_task(v_row, without_family(v_row.extra));
+                perform start_over(v_row);
             end if;
         end loop;
         -- One statement, so one snapshot: what a child that has ended in it had to tell is of no use any more.
@@ -769,16 +811,20 @@ language sql stable as $$
     where b.parent_id = p_parent and not b.follow_ups
 $$;
 
--- Before a task waits for new children: forgets those that it had, except for some that were retried by themselves and are open. It waits for
--- them too; returns how many. One statement, so one snapshot: what has ended in it needs not tell, and who is just being retried tells.
+create or replace function has_former_children(p_parent bigint) returns boolean
+language plpgsql as $$
+begin
+    return exists (select from brood b where b.parent_id = p_parent) or exists (select from tally t where t.parent_id = p_parent);
+end $$;
+
+-- When a task starts over, and before it waits for new children: forgets those that it had, except for some that were retried by themselves and
+-- are open. It will wait for them too; returns how many. One statement, so one snapshot: what has ended in it needs not tell, and who is
+-- just being retried tells.
 create or replace function forget_children(p_parent bigint) returns int
 language plpgsql as $$
 declare
     v_open bigint[];
 begin
-    if not exists (select from brood b where b.parent_id = p_parent) and not exists (select from tally t where t.parent_id = p_parent) then
-        return 0;
-    end if;
     with told as (
         delete from tally where parent_id = p_parent
     ),
@@ -793,17 +839,31 @@ begin
     return cardinality(v_open);
 end $$;
 
--- The options of a task that starts over.
-create or replace function without_family(p_extra json) returns json
+-- Lets a task of history, which the caller has locked, start anew from its first step, without a family.
+create or replace function start_over(p_row ended) returns void
 language plpgsql as $$
 begin
-    if p_extra is null or p_extra::jsonb ?| array['family', 'step', 'resume'] is false then
-        return p_extra;
+    if p_row.extra::jsonb ?| array['family', 'step', 'resume'] then
+        perform forget_children(p_row.id);
+        p_row.extra := nullif(p_row.extra::jsonb - array['family', 'step', 'resume'], '{}')::json;
     end if;
-    return nullif(p_extra::jsonb - array['family', 'step', 'resume'], '{}')::json;
+    perform restart_task(p_row);
 end $$;
 
--- What sweeps do for families: add up, cancel again what a cancel has missed, let follow-ups go that were held when their task ended.
+-- The same with the children because of which it has failed: its next attempt, which calls no handler, makes them pending again.
+create or replace function resume(p_row ended) returns void
+language plpgsql as $$
+begin
+    p_row.extra := (p_row.extra::jsonb || '{"resume": true}')::json;
+    perform restart_task(p_row);
+end $$;
+
+create or replace function has_failed_family(p_row ended) returns boolean
+language sql immutable as $$
+    select coalesce((p_row.extra->'family'->>'failed')::int + (p_row.extra->'family'->>'cancelled')::int, 0) > 0
+$$;
+
+-- What sweeps do for families: add up, drop what nobody waits for, cancel again what a cancel has missed, let follow-ups go that were held when their task ended.
 create or replace function sweep_families() returns text[]
 language plpgsql as $$
 declare
@@ -811,6 +871,7 @@ declare
     v_parent bigint;
     v_after  record;
 begin
+    perform drop_tallies();
     for v_parent in select w.id from waiting w where w.stopping is not null and w.open > 0 order by w.id limit 100 for update skip locked loop
         perform cancel_children(v_parent);
     end loop;

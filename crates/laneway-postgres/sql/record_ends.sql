@@ -234,7 +234,7 @@ begin
     select e.id, e.lane, e.enqueued_at, e.ready_at, e.parent_id, e.size, e.priority, e.attempt + 1, e.max_attempts, e.crashes, e.depth, e.queue, e.kind,
         e.payload, e.extra,
         e.started_at, e.lane <> 0 and e.parent_id is null, case when e.lane <> 0 then lane_key_of(e.queue, e.lane) end, e.policy, e.continues,
-        case when e.again then (e.extra->'family'->>'total')::int else e.children end, e.children,
+        case when e.again then (e.extra->'family'->>'completed')::int else 0 end + e.children, e.children,
         case when e.again then (e.extra->'family'->>'completed')::int else 0 end, e.result
     from unnest(p_ends) e
     where e.verdict = 'waiting';

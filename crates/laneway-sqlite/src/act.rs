@@ -255,7 +255,7 @@ pub(crate) fn start_anew(step: &mut Step<'_>, id: i64, anew: Anew) -> rusqlite::
         Some(key) if ended.lane != 0 => lane::find_or_make(step.db, ended.queue, key)?,
         _ => ended.lane,
     };
-    let options = options_anew(&ended, anew)?;
+    let options = options_anew(step, id, &ended, anew)?;
     step.db.run(START_ANEW, params![id, lane, step.now, options])?;
     step.db.run(REMEMBER_FAILURE, [id])?;
     step.feed.entered(ended.queue, State::Pending, id, &ended.kind);
@@ -283,7 +283,11 @@ fn take_key_again(step: &Step<'_>, id: i64, ended: &Ended) -> rusqlite::Result<O
     }
 }
 
-fn options_anew(ended: &Ended, anew: Anew) -> rusqlite::Result<Option<String>> {
+/// Whoever starts from the beginning has no children yet.
+fn options_anew(step: &Step<'_>, id: i64, ended: &Ended, anew: Anew) -> rusqlite::Result<Option<String>> {
+    if anew == Anew::Whole {
+        children::forget(step, id)?;
+    }
     changed_options(ended.options.as_deref(), |members| match anew {
         Anew::Children => {
             members.insert("resume".to_owned(), json!(true));

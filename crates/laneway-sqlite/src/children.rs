@@ -106,8 +106,8 @@ pub(crate) fn remember(
     step.db.run(INSERT, params![parent, first, last, follow_ups]).map(|_| ())
 }
 
-/// Before a task waits for new children: forgets those that it had, except for some that were retried by themselves and are
-/// open. It waits for them too; returns how many.
+/// When a task starts over, and before it waits for new children: forgets those that it had, except for some that were retried
+/// by themselves and are open. It will wait for them too; returns how many.
 pub(crate) fn forget(step: &Step<'_>, parent: i64) -> rusqlite::Result<u64> {
     let open = open(step.db, parent, i64::MAX)?;
     step.db.run(FORGET, [parent])?;

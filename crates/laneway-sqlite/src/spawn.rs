@@ -186,6 +186,7 @@ fn resume(
         return Ok(Verdict::Failed);
     };
     (family.open, family.failed, family.cancelled) = (open, 0, 0);
+    family.total = family.completed + open;
     family.errors.clear();
     let options = changed_options(options.as_deref(), |members| {
         members.remove("resume");

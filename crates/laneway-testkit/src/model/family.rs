@@ -211,12 +211,16 @@ impl Model {
             return Verdict::Failed;
         };
         (family.failed, family.cancelled, family.then) = (0, 0, then);
+        family.total = family.completed + self.open_children(id).count() as u64;
         (family.stopping, family.grew) = (None, false);
         self.wait(id, family)
     }
 
     /// Makes an ended task pending: whole, or only with its failed children.
     pub fn start_anew(&mut self, id: TaskId, resume: bool) {
+        if !resume {
+            self.forget_brood(id);
+        }
         if let Some(name) = self.tasks[&id].lane_name() {
             self.lanes.entry(name).or_default(); // it may have been forgotten
         }

@@ -525,6 +525,7 @@ pub async fn a_retried_parent_starts_over_with_a_new_family(store: &TestStore) {
     assert_eq!(act(store, Action::Retry, parent).await, Acted::Done);
 
     assert_eq!(store.family(parent).await.unwrap(), None);
+    assert!(child_ids(store, parent).await.is_empty());
     let again = worker.claim_one().await;
     assert_eq!((again.task.id, again.task.attempt, again.task.options.step), (parent, 1, 0));
     spawn(&mut worker, &again, children([a_child()])).await;
@@ -606,6 +607,21 @@ pub async fn a_child_that_is_retried_alone_is_open_again_for_its_parent(store: &
     let again = worker.claim(10).await;
     worker.complete(&again).await;
     assert_eq!(store.state(parent).await, State::Completed);
+}
+
+pub async fn a_child_that_is_retried_in_a_family_that_is_stopped_is_cancelled(store: &TestStore) {
+    let mut worker = store.worker().await;
+    let both = Spawned { policy: FamilyPolicy::FailFast, ..children([a_child(), a_child()]) };
+    let parent = parent_of(store, &mut worker, a_task(), both).await;
+    let claimed = worker.claim(10).await;
+    worker.settle(&claimed[0], failed()).await;
+
+    assert_eq!(act(store, Action::Retry, claimed[0].task.id).await, Acted::Done);
+
+    assert_eq!(store.state(claimed[0].task.id).await, State::Cancelled);
+    worker.complete(&claimed[1..]).await;
+    assert_eq!(store.state(parent).await, State::Failed);
+    assert_eq!(numbers(store, parent).await, [2, 0, 1, 0, 1]);
 }
 
 /// A parent that has failed, and its children, which have, too.
@@ -694,7 +710,7 @@ pub async fn a_parent_that_waits_again_waits_for_what_was_retried_before(store: 
     let resume = Spawned { again: true, ..Default::default() };
     assert_eq!(spawn(&mut worker, &again, resume).await, Verdict::Waiting);
 
-    assert_eq!(family(store, parent).await.open, 2);
+    assert_eq!(numbers(store, parent).await, [2, 2, 0, 0, 0]);
     store.check().await;
     let claimed = worker.claim(10).await;
     assert_eq!(ids(&claimed), retried[2..]);

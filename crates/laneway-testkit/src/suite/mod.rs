@@ -456,6 +456,7 @@ macro_rules! store_suite {
                 children_that_failed_because_of_theirs_are_retried_in_the_same_way,
                 a_task_without_failed_children_has_none_to_retry,
                 a_child_that_is_retried_alone_is_open_again_for_its_parent,
+                a_child_that_is_retried_in_a_family_that_is_stopped_is_cancelled,
                 a_parent_waits_for_a_child_that_is_retried_with_it,
                 a_child_of_a_former_family_joins_the_one_that_its_parent_waits_for,
                 a_parent_that_waits_again_waits_for_what_was_retried_before,

@@ -261,23 +261,25 @@ async fn resumed(fixture: &Fixture, parent: TaskId) -> (TestWorker, Settle) {
 }
 
 #[tokio::test]
-async fn a_parent_does_not_wait_again_while_a_child_that_it_has_forgotten_ends() {
+async fn a_parent_that_waits_again_is_told_by_a_child_that_is_just_ending() {
     let scene = scene().await;
     let (parent, [first, second]) = failed_family(&scene).await;
     assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
     let mut worker = scene.worker().await;
     let claimed = worker.claim_one().await;
-    // It finds that nobody waits to be told.
+    // Nobody waits to be told.
     let ending = begin(&scene).await;
     assert_eq!(settle(&ending, &worker, &claimed, 0, 0).await, "completed");
 
-    // The parent would still see it run, and wait to be told.
-    assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Skipped(Skip::Busy));
-    run(&ending, "commit").await;
-
+    // The parent still sees it run.
     assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Done);
     let (mut worker, settle) = resumed(&scene, parent).await;
     assert_eq!(worker.settle_all(vec![settle]).await, [Verdict::Waiting]);
+    assert_eq!(open_and_total(&scene, parent).await, [2, 2]);
+    run(&ending, "commit").await;
+
+    scene.store.sweep().await.unwrap();
+    assert_eq!(open_and_total(&scene, parent).await, [1, 2]);
     let claimed = worker.claim_one().await;
     assert_eq!(claimed.task.id, second);
     worker.settle(&claimed, Outcome::completed()).await;
@@ -300,6 +302,8 @@ async fn what_a_forgotten_child_tells_is_not_kept() {
         assert_eq!(claimed.task.id, first);
 
         worker.settle(&claimed, Outcome::completed()).await;
+        assert!(!is_claimable(&scene).await);
+        scene.store.sweep().await.unwrap();
 
         assert_eq!(scene.value::<i64>("select count(*) from laneway.tally").await, 0);
         scene.check().await;
@@ -331,7 +335,7 @@ async fn a_parent_that_waits_again_waits_for_a_child_that_is_just_being_retried(
 
 async fn retry_and_hold(fixture: &Fixture, task: TaskId) -> Client {
     let retrying = begin(fixture).await;
-    run(&retrying, &format!("set local search_path to laneway; select retry_task({task})")).await;
+    run(&retrying, &format!("set local search_path to laneway; select retry_task({task}, false)")).await;
     retrying
 }
 
@@ -429,14 +433,93 @@ async fn what_former_children_tell_a_parent_that_runs_keeps_nobody_awake() {
     scene.check().await;
 }
 
+/// Its parent has counted it as running, without being seen to, and is to be told that it failed: then a retry could not know that.
+#[tokio::test]
+async fn a_child_is_not_retried_while_its_parent_is_about_to_wait() {
+    let scene = scene().await;
+    let (parent, [first, _]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+    let (mut one, mut two) = (scene.worker().await, scene.worker().await);
+    let running = two.claim_one().await;
+    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
+    let claimed = one.claim_one().await;
+    let waiting = begin(&scene).await;
+    assert_eq!(settle(&waiting, &one, &claimed, 1, 0).await, "waiting");
+    two.settle(&running, failed()).await;
+
+    assert_eq!(soon("an answer", act(&scene, Action::Retry, first)).await, Acted::Skipped(Skip::Busy));
+    run(&waiting, "commit").await;
+
+    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+    assert_eq!(open_and_total(&scene, parent).await, [2, 2]);
+    let claimed = two.claim(10).await;
+    two.complete(&claimed).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    scene.check().await;
+}
+
+/// Whoever holds a parent for long, in a transaction of an application, is not waited for: the others would be undone with it.
+#[tokio::test]
+async fn a_child_whose_parent_is_held_is_busy_and_others_are_retried() {
+    let scene = scene().await;
+    let (parent, [(mut one, first), _]) = family(&scene, FamilyPolicy::WaitAll).await;
+    one.settle(&first, failed()).await;
+    let single = scene.given(a_task()).await;
+    let mut worker = scene.worker().await;
+    let claimed = worker.claim_one().await;
+    worker.settle(&claimed, failed()).await;
+    let holding = begin(&scene).await;
+    run(&holding, &format!("select from laneway.waiting where id = {parent} for update")).await;
+
+    let both = [first.task.id, single];
+    let acted = soon("an answer", scene.store.act(&Actor::program(), Action::Retry, &both)).await;
+
+    assert_eq!(acted.unwrap(), [Acted::Skipped(Skip::Busy), Acted::Done]);
+}
+
+/// A family that is added up in a transaction of an application.
+#[tokio::test]
+async fn what_former_children_tell_keeps_no_parent_from_starting() {
+    let scene = scene().await;
+    let (parent, [first, _]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+    let mut worker = scene.worker().await;
+    let claimed = worker.claim_one().await;
+    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
+    worker.settle(&claimed, Outcome::completed()).await;
+
+    let folding = begin(&scene).await;
+    run(&folding, "set local search_path to laneway; select fold_families()").await;
+
+    assert_eq!(worker.claim_one().await.task.id, parent);
+}
+
+/// Ids of siblings that a former child adds may lie on both sides of those of a large new family, which is stored before it is counted.
+#[tokio::test]
+async fn a_large_family_among_the_siblings_of_former_children_is_counted_once() {
+    let scene = scene().await;
+    let (parent, [first, _]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
+    let mut worker = scene.worker().await;
+    let claimed = worker.claim_one().await;
+    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+    run(&scene.connect().await, &format!("insert into laneway.brood values ({parent}, 1, 1000000)")).await;
+
+    let spawning = claimed.settle(Outcome::completed()).spawning(children(tasks_like(a_task(), 2_500)));
+    assert_eq!(worker.settle_all(vec![spawning]).await, [Verdict::Waiting]);
+
+    assert_eq!(open_and_total(&scene, parent).await, [2_501, 2_501]);
+    scene.check().await;
+}
+
 /// A parent reopens its failed children, and then counts those that are open.
 #[tokio::test]
 async fn a_child_that_fails_while_its_parent_reopens_others_is_reopened_too() {
     const HOLD_UP: &str = "
         alter function laneway.restart_task rename to restart_task_then;
-        create function laneway.restart_task(p_row ended, p_extra json) returns void language plpgsql as $$
+        create function laneway.restart_task(p_row ended) returns void language plpgsql as $$
         begin
-            perform restart_task_then(p_row, p_extra);
+            perform restart_task_then(p_row);
             perform pg_advisory_xact_lock(1);
         end $$";
     let scene = scene().await;

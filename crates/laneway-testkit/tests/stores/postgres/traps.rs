@@ -517,28 +517,46 @@ async fn an_urgent_task_moves_a_turn_up_that_another_claim_is_moving_back() {
 
 /// A claim that cannot run a task keeps the turn that is bound to it.
 #[tokio::test]
-async fn a_task_that_is_put_off_leaves_its_turn_though_a_claim_holds_it() {
-    for action in [Action::Snooze(secs(3600)), Action::SetPriority(-5)] {
-        let trap = Trap::set().await;
-        let (mut worker, claimed) = trap.running("a").await;
-        worker.settle(&claimed, Outcome::GivenBack).await;
-        let claiming = trap.begin().await;
-        claiming.run("select from turn where task_id is not null for update").await;
+async fn a_task_that_is_moved_up_takes_its_turn_along_though_a_claim_holds_it() {
+    let trap = Trap::set().await;
+    let (mut worker, claimed) = trap.running("a").await;
+    worker.settle(&claimed, Outcome::GivenBack).await;
+    let claiming = trap.begin().await;
+    claiming.run("select from turn where task_id is not null for update").await;
 
-        let (store, task) = (trap.store.clone(), claimed.task.id);
-        let acting =
-            tokio::spawn(async move { store.act(&Actor::program(), action, &[task]).await.unwrap() });
-        trap.until_somebody_waits().await;
-        claiming.commit().await;
+    let (store, task) = (trap.store.clone(), claimed.task.id);
+    let up = Action::SetPriority(-5);
+    let acting = tokio::spawn(async move { store.act(&Actor::program(), up, &[task]).await.unwrap() });
+    trap.until_somebody_waits().await;
+    claiming.commit().await;
 
-        assert_eq!(acting.await.unwrap(), [Acted::Done]);
-        let bound_to_it = "do $$ begin
-            assert not exists (select from turn t where t.task_id is not null
-                and not exists (select from task k where k.id = t.task_id and k.priority = t.priority));
-        end $$";
-        trap.begin().await.run(bound_to_it).await;
-        trap.check().await;
+    assert_eq!(acting.await.unwrap(), [Acted::Done]);
+    trap.begin()
+        .await
+        .run("do $$ begin assert -5 = (select priority from turn where task_id is not null); end $$")
+        .await;
+    trap.check().await;
+}
+
+/// To see which turns stand in front for urgent tasks, a claim must know which of them others hold.
+#[tokio::test]
+async fn a_claim_keeps_no_turns_of_a_wide_lane_that_it_only_counts() {
+    let trap = Trap::set().await;
+    let (first, mut second) = (trap.worker().await, trap.worker().await);
+    let lane = || a_task().lane_of("a", 40);
+    for (tasks, priority) in [(3, 5), (60, 0)] {
+        trap.enqueue_all(tasks_like(lane().priority(priority), tasks)).await;
+        let taking_up = trap.begin().await;
+        taking_up.run("select take_up_all('default', 100)").await;
+        taking_up.commit().await;
     }
+    trap.enqueue(lane()).await;
+    let claiming = trap.begin().await;
+    assert_eq!(claiming.claim(first.session().0, 8, 1).await.len(), 1); // every eighth looks for what has come
+
+    assert_eq!(second.claim(20).await.len(), 20);
+    claiming.commit().await;
+    trap.check().await;
 }
 
 /// A failure halts a lane by a row that an operator, who has just said that failures should not, cannot see yet.
