@@ -133,6 +133,28 @@ as $$
     ) f
     where f.open + f.told <> f.children
     union all
+    select format('task %s waits, and of its %s open children only %s are known to be', c.parent_id, count(*), (select count(*) from open_children(c.parent_id)))
+    from (
+        select t.parent_id from task t
+        union all
+        select l.parent_id from later l
+        union all
+        select w.parent_id from waiting w
+        union all
+        select t.parent_id from lease l, unnest(l.task_ids, l.parent_ids) t(id, parent_id)
+        where l.parent_ids is not null
+          and not exists (select from settled s where s.lease_id = l.id and t.id = any (s.task_ids))
+    ) c
+    join waiting p on p.id = c.parent_id
+    group by c.parent_id
+    having count(*) <> (select count(*) from open_children(c.parent_id))
+    union all
+    select format('the numbers of the family of task %s do not add up: %s', w.id, family_now(w))
+    from waiting w
+    cross join lateral jsonb_to_record(family_now(w)) f(total int, open int, completed int, failed int, cancelled int)
+    where f.total <> f.open + f.completed + f.failed + f.cancelled
+       or least(f.open, f.completed, f.failed, f.cancelled) < 0
+    union all
     select format('task %s waits for nobody', w.id)
     from waiting w
     where w.open <= 0

@@ -6,8 +6,8 @@ use crate::row::Sql;
 use crate::schedule;
 
 /// Each statement returns one text per violation.
-const CHECKS: [&str; 13] = [
-    ISSUED, LIMIT, STRANDED, LINE, PRIORITY, PLACES, LEASES, OPEN, KEYS, KEYLESS, COUNTED, FAMILIES,
+const CHECKS: [&str; 14] = [
+    ISSUED, LIMIT, STRANDED, LINE, PRIORITY, PLACES, LEASES, OPEN, KEYS, KEYLESS, COUNTED, FAMILIES, NUMBERS,
     FOLLOW_UPS,
 ];
 
@@ -201,6 +201,11 @@ from (
 )
 where counted <> open
    or open = 0";
+
+const NUMBERS: &str = "
+select format('the numbers of the family of task %d do not add up: %s', id, family)
+from waiting
+where family ->> 'total' <> (family ->> 'open') + (family ->> 'completed') + (family ->> 'failed') + (family ->> 'cancelled')";
 
 const FOLLOW_UPS: &str = "
 select format('task %d follows task %d, which is not open', id, after)

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::check_families;
 use laneway_core::{
     Action, Actor, Cancel, Capacity, Children, Claimed, Edit, FamilyPolicy, FollowUp, FollowUpOnFailure,
     Json, Kinds, LaneSettings, NewTask, OnFailure, Outcome, Pausable, QueueName, QueueSettings, Renewal,
@@ -641,6 +642,7 @@ async fn families_end_whoever_of_them_is_cancelled(store: &TestStore, scale: Sca
         let told = (family.total, family.open, family.completed + family.failed + family.cancelled);
         assert_eq!(told, (children.len() as u64, 0, children.len() as u64), "family of {parent}");
     }
+    check_families(&**store).await;
     board.history.check_what_ran(&**store, &rules_of_families()).await;
 }
 
@@ -681,6 +683,7 @@ async fn families_end_whatever_operators_do(store: &TestStore, scale: Scale) {
     operators.join_all().await;
     all_ended(crew, &board, store).await;
 
+    check_families(&**store).await;
     board.history.check_what_ran(&**store, &rules_of_families()).await;
 }
 

@@ -1,8 +1,8 @@
-//! What the tests of the PostgreSQL store share: a database of their own, the store on it, and plain connections.
+//! What tests share, mostly those of the PostgreSQL store: a database of their own, the store on it, and plain connections.
 
 use std::sync::Arc;
 
-use laneway_core::{NewTask, State, Store, TaskId};
+use laneway_core::{FamilyPolicy, NewTask, State, Store, TaskId};
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, Database};
 use laneway_testkit::store::{ATask, until};
@@ -84,6 +84,23 @@ pub async fn total(store: &PostgresStore) -> u64 {
 
 pub async fn check(store: &PostgresStore) {
     assert_eq!(store.verify().await.unwrap(), Vec::<String>::new(), "the invariants do not hold");
+}
+
+/// The numbers of families that have ended add up, and nobody has completed in spite of a child that has not.
+pub async fn check_families(store: &dyn Store) {
+    for id in 1.. {
+        let Some(view) = store.get(TaskId(id)).await.unwrap() else {
+            if store.counts().await.unwrap().iter().map(|count| count.tasks).sum::<u64>() < id as u64 {
+                return;
+            }
+            continue;
+        };
+        let Some(family) = view.family.filter(|_| view.state.has_ended()) else { continue };
+        let ends = family.completed + family.failed + family.cancelled;
+        assert_eq!((family.total, family.open), (ends, 0), "the family of task {id}: {family:?}");
+        let is_bad = family.has_failed() && family.policy != FamilyPolicy::Ignore;
+        assert!(!is_bad || view.state != State::Completed, "task {id} has completed: {family:?}");
+    }
 }
 
 /// Tasks as a store takes them.

@@ -3,7 +3,10 @@
 //! Transactions are left open at the moment that matters, while others do what they would do then. No parent may end early, twice
 //! or never; what one step could not reach, one sweep does.
 
-use crate::support::{Fixture, fixture, whole_message};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use crate::support::{Fixture, check_families, fixture, whole_message};
 use laneway_core::{
     Acted, Action, Actor, ActorName, Cancel, Children, Claimed, FamilyPolicy, FollowUp, FollowUpOnFailure,
     Keep, Kinds, NewTask, Outcome, QueueName, QueueSettings, Serial, Settle, Skip, Spawned, State, Store,
@@ -11,7 +14,9 @@ use laneway_core::{
 };
 use laneway_testkit::store::{ATask, a_task, soon, tasks_like, until};
 use laneway_testkit::worker::{TestWorker, failed, ids};
+use tokio::task::JoinSet;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 /// A worker's step as plain SQL, so that it can be left uncommitted: settles one task, which may add a sibling or spawn children.
 const STEP: &str = "
@@ -510,6 +515,94 @@ async fn a_large_family_among_the_siblings_of_former_children_is_counted_once() 
 
     assert_eq!(open_and_total(&scene, parent).await, [2_501, 2_501]);
     scene.check().await;
+}
+
+/// Operators whose transactions do several things, stay open for a while, and are sometimes undone.
+#[tokio::test]
+async fn families_end_whatever_is_done_in_transactions_that_stay_open() {
+    let scene = scene().await;
+    let first = scene.given(a_task()).await;
+    for _ in 0..9 {
+        scene.given(a_task()).await;
+    }
+    let last_known = Arc::new(AtomicI64::new(first.0));
+    let mut operators = JoinSet::new();
+    for _ in 0..3 {
+        let (client, last_known) = (scene.connect().await, Arc::clone(&last_known));
+        run(&client, "set search_path to laneway; set deadlock_timeout to '20ms'").await;
+        operators.spawn(async move {
+            for _ in 0..60 {
+                let is_kept = operate_for_a_while(&client, last_known.load(Ordering::Relaxed) + 5).await;
+                run(&client, if is_kept { "commit" } else { "rollback" }).await;
+            }
+        });
+    }
+    let mut workers = JoinSet::new();
+    let are_done = Arc::new(AtomicBool::new(false));
+    for _ in 0..4 {
+        let (mut worker, last_known) = (scene.worker().await, Arc::clone(&last_known));
+        let are_done = Arc::clone(&are_done);
+        workers.spawn(async move {
+            while !are_done.load(Ordering::Relaxed) {
+                let claimed = worker.claim(3).await;
+                let ids = claimed.iter().map(|claimed| claimed.task.id.0);
+                last_known.fetch_max(ids.max().unwrap_or(0), Ordering::Relaxed);
+                worker.settle_all(claimed.iter().map(settle_somehow).collect()).await;
+            }
+        });
+    }
+    operators.join_all().await;
+    until("all have ended", async || {
+        scene.store.sweep().await.unwrap();
+        scene.store.counts().await.unwrap().iter().all(|count| count.state.has_ended())
+    })
+    .await;
+    are_done.store(true, Ordering::Relaxed);
+    workers.join_all().await;
+
+    check_families(&scene.store).await;
+    scene.check().await;
+}
+
+/// Does a few things to tasks up to `last` in a transaction that is left open. Returns whether they should be kept.
+async fn operate_for_a_while(client: &Client, last: i64) -> bool {
+    run(client, "begin").await;
+    for _ in 0..fastrand::u8(1..=3) {
+        let action = fastrand::choice(["cancel", "delete", "retry", "retry", "retry_children"]).unwrap();
+        let tasks: Vec<_> = (0..fastrand::u8(1..=3)).map(|_| fastrand::i64(1..=last)).collect();
+        let act = "select act('ann', null, $1, $2, 0, 0::smallint)";
+        if let Err(error) = client.query_one(act, &[&action, &tasks]).await {
+            let code = error.code().unwrap_or_else(|| panic!("{error:?}"));
+            assert!(
+                [SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE].contains(code),
+                "{error:?}"
+            );
+            return false;
+        }
+        let stay = format!("select pg_sleep({})", fastrand::f64() * 0.01);
+        run(client, &stay).await;
+    }
+    fastrand::u8(..4) > 0
+}
+
+fn settle_somehow(claimed: &Claimed) -> Settle {
+    let task = &claimed.task;
+    if task.options.resume {
+        let again = Spawned { again: true, ..Default::default() };
+        return claimed.settle(Outcome::completed()).spawning(again);
+    } else if fastrand::u8(..4) == 0 {
+        return claimed.settle(failed());
+    }
+    let size = if task.depth < 2 && task.options.step == 0 { fastrand::usize(..4) } else { 0 };
+    let policies = [FamilyPolicy::WaitAll, FamilyPolicy::FailFast, FamilyPolicy::Ignore];
+    let new = |n| tasks_like(a_task(), n).into_iter().map(NewTask::from).collect();
+    claimed.settle(Outcome::completed()).spawning(Spawned {
+        children: new(size),
+        siblings: new(usize::from(task.depth > 0 && fastrand::u8(..8) == 0)),
+        policy: fastrand::choice(policies).unwrap(),
+        then: size > 0 && fastrand::bool(),
+        ..Default::default()
+    })
 }
 
 /// A parent reopens its failed children, and then counts those that are open.
