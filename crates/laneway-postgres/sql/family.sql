@@ -453,7 +453,7 @@ begin
     for v_n in 1 .. 1000 loop
         select t.parent_id into v_parent from tally t where t.parent_id > v_parent order by t.parent_id limit 1;
         exit when not found;
-        if hold_parent(v_parent) in ('resting', 'gone') then
+        if not exists (select from waiting w where w.id = v_parent) and hold_parent(v_parent) in ('resting', 'gone') then
             delete from tally
             where ctid = any (array(select t.ctid from tally t where t.parent_id = v_parent for update skip locked));   -- never updated
         end if;
