@@ -4,8 +4,8 @@
 -- `was` and `is` go into the audit.
 
 -- Lets a task that has failed or was cancelled start anew, under its id and with all its attempts: over, or (p_children) only with the children
--- because of which it has failed.
-create or replace function retry_task(p_task bigint, p_children boolean, out result text, out was jsonb, out "is" jsonb)
+-- because of which it has failed. p_patient: if its parent is held, tries for a moment.
+create or replace function retry_task(p_task bigint, p_children boolean, p_patient boolean, out result text, out was jsonb, out "is" jsonb)
 language plpgsql as $$
 declare
     v_row    ended;
@@ -26,7 +26,7 @@ begin
     if v_holder <> p_task then
         result := 'key_' || v_holder;
         return;
-    elsif not rejoin_family(v_row) then
+    elsif not rejoin_family(v_row, p_patient) then
         result := 'busy';
         return;
     end if;
@@ -219,14 +219,13 @@ begin
     "is" := to_jsonb(p_due);
 end $$;
 
--- Gives a task that waits another priority. In a lane a mark moves a turn up, as for a new task; a turn that is bound to it goes with it, when
--- a claim that holds it is done.
+-- Gives a task that waits another priority. In a lane a mark moves a turn up, as for a new task; a turn that is bound to it goes with it.
 create or replace function set_priority_of_task(p_task bigint, p_priority smallint, out result text, out was jsonb, out "is" jsonb)
 language plpgsql as $$
 declare
     v_task  task;
     v_later later;
-    v_turn  record;
+    v_turns tid[];
 begin
     select t.* into v_task from task t where t.id = p_task for update skip locked;
     if not found then
@@ -240,6 +239,13 @@ begin
         result := 'same';
         return;
     end if;
+    if v_task.lane <> 0 then
+        v_turns := array(select t.ctid from turn t where t.lanes[1] = v_task.lane and cardinality(t.lanes) = 1 and t.task_id = p_task for update skip locked);
+        if cardinality(v_turns) < (select count(*) from turn t where t.lanes[1] = v_task.lane and cardinality(t.lanes) = 1 and t.task_id = p_task) then
+            result := 'busy';     -- a claim has one in hand
+            return;
+        end if;
+    end if;
     was := to_jsonb(coalesce(v_task.priority, v_later.priority));
     if v_later.id is not null then
         delete from later l where l.id = p_task;
@@ -252,17 +258,14 @@ begin
         if v_task.lane <> 0 then
             insert into mark (lane, n, priority, slowest, queue, key)
             values (v_task.lane, 1, p_priority, greatest(p_priority, (was::text)::smallint), v_task.queue, lane_key_of(v_task.queue, v_task.lane));
-            for v_turn in
-                select t.ctid as tid, t.seq
-                from turn t
-                where t.lanes[1] = v_task.lane
-                  and cardinality(t.lanes) = 1
-                  and t.task_id = p_task
-                for update
-            loop
-                delete from turn t where t.ctid = v_turn.tid;
-                insert into turn (queue, priority, seq, lanes, task_id) values (v_task.queue, p_priority, v_turn.seq, array[v_task.lane], p_task);
-            end loop;
+            with bound as (
+                delete from turn
+                where ctid = any (v_turns)
+                returning *
+            )
+            insert into turn (queue, priority, seq, lanes, task_id)
+            select queue, p_priority, seq, lanes, task_id
+            from bound;
         end if;
     end if;
     perform hint(array[coalesce(v_task.queue, v_later.queue)]);
@@ -299,12 +302,13 @@ set enable_bitmapscan = off
 set lock_timeout = '2s'
 as $$
 declare
-    v_due   timestamptz := coalesce(p_now, clock()) + p_delay_ms * interval '1 millisecond';
-    v_item  record;
-    v_did   record;
-    v_tasks bigint[] := '{}';
-    v_was   jsonb[] := '{}';
-    v_is    jsonb[] := '{}';
+    v_due     timestamptz := coalesce(p_now, clock()) + p_delay_ms * interval '1 millisecond';
+    v_patient boolean := true;
+    v_item    record;
+    v_did     record;
+    v_tasks   bigint[] := '{}';
+    v_was     jsonb[] := '{}';
+    v_is      jsonb[] := '{}';
 begin
     results := array_fill(null::text, array[cardinality(p_tasks)]);
     for v_item in
@@ -314,13 +318,14 @@ begin
     loop
         case p_action
         when 'cancel' then select * into v_did from cancel_task(v_item.task);
-        when 'retry' then select * into v_did from retry_task(v_item.task, false);
-        when 'retry_children' then select * into v_did from retry_task(v_item.task, true);
+        when 'retry' then select * into v_did from retry_task(v_item.task, false, v_patient);
+        when 'retry_children' then select * into v_did from retry_task(v_item.task, true, v_patient);
         when 'delete' then select * into v_did from delete_task(v_item.task);
         when 'snooze' then select * into v_did from snooze_task(v_item.task, v_due);
         else select * into v_did from set_priority_of_task(v_item.task, p_priority);
         end case;
         results[v_item.place] := v_did.result;
+        v_patient := v_patient and v_did.result <> 'busy';    -- who holds a parent may wait for this transaction
         if v_did.result in ('done', 'requested') then
             v_tasks := v_tasks || v_item.task;
             v_was := v_was || coalesce(v_did.was, 'null');
@@ -356,7 +361,6 @@ set search_path from current
 set plan_cache_mode = force_generic_plan   -- as in advance.sql
 set enable_seqscan = off
 set enable_bitmapscan = off
-set lock_timeout = '2s'
 as $$
 declare
     v_old record;
@@ -380,7 +384,10 @@ begin
     ) f
     left join body b on b.task_id = f.id;
     if p_priority <> v_old.priority then
-        perform set_priority_of_task(p_task, p_priority);
+        result := (select p.result from set_priority_of_task(p_task, p_priority) p);
+        if result = 'busy' then
+            return;
+        end if;
         v_was := jsonb_build_object('priority', v_old.priority);
         v_is := jsonb_build_object('priority', p_priority);
     end if;

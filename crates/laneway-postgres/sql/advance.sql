@@ -120,7 +120,7 @@ begin
     if v_seen.tallied then
         v_folded := p_number % 32 = 0 or not tallies_can_wait();
         if v_folded then
-            perform fold_families();
+            perform fold_families(p_drops => p_leases <> '{}');     -- process_tasks, which may be part of a long transaction, settles elsewhere
             v_moved := true;
         end if;
     end if;

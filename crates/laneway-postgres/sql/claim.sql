@@ -54,6 +54,8 @@ declare
     v_spare_lanes bigint[] := '{}';           -- turns that found nothing to do
     v_spare_priorities smallint[] := '{}';
     v_spare_bound bigint[] := '{}';
+    v_back_lanes bigint[] := '{}';        -- see pick
+    v_back_priorities smallint[] := '{}';
     v_contested boolean;
     v_merge    boolean := true;
     v_marked   boolean;                       -- there are marks that were not taken up; null: not known
@@ -143,6 +145,8 @@ begin
             v_spare_lanes := v_spare_lanes || v_picked.spare_lanes;
             v_spare_priorities := v_spare_priorities || v_picked.spare_priorities;
             v_spare_bound := v_spare_bound || v_picked.spare_bound;
+            v_back_lanes := v_back_lanes || v_picked.back_lanes;
+            v_back_priorities := v_back_priorities || v_picked.back_priorities;
             perform leave_line(p_queue, v_line.tids, v_line.priorities, v_line.seqs, v_line.lanes, v_line.bound, v_line.afters, v_line.untils, v_take, v_picked.gone);
             if v_picked.again then
                 -- Marks may be more urgent than what is next now.
@@ -196,6 +200,13 @@ begin
     end if;
     if v_spare_lanes <> '{}' then
         perform retire(p_queue, v_spare_lanes, v_spare_priorities, v_spare_bound);
+    end if;
+    if v_back_lanes <> '{}' then
+        -- Somebody may have counted on a turn in its old place, for an urgent task that this claim cannot see yet. The next one looks.
+        insert into mark (lane, n, priority, slowest, queue, key)
+        select l.id, 1, b.priority, b.priority, p_queue, l.key
+        from unnest(v_back_lanes, v_back_priorities) b(lane, priority)
+        cross join lateral (select l.id, l.key from lane l where l.id = b.lane offset 0) l;
     end if;
     v_row.queue := p_queue;
     v_row.bounds := v_bounds || v_us;

@@ -28,7 +28,7 @@ begin
         v_place := p_places[v_n];
         if v_families[v_place] is not null then
             v_end := judge_family(v_end, v_families[v_place], p_spawn.children[v_place], p_spawn.siblings[v_place], v_end.id = any (p_asked),
-                refusal_of(v_end, v_place, p_spawn, v_serial), p_spawn.firsts[v_place], p_spawn.lasts[v_place]);
+                refusal_of(v_end, v_place, p_spawn, v_serial), p_spawn.firsts[v_place], p_spawn.lasts[v_place], p_spawn.wait_ms);
             v_fates[v_place] := case when v_end.verdict in ('completed', 'waiting') then 'a' when v_end.verdict = 'failed' and v_end.policy is not null then 'k' else 'n' end;
             v_owners[v_place] := v_end.id;
             v_parents[v_place] := coalesce(v_end.parent_id, 0);
@@ -39,7 +39,7 @@ begin
         end if;
         v_ends := v_ends || v_end;
     end loop;
-    if p_spawn.places <> '{}' or p_spawn.firsts is not null then
+    if p_spawn.places <> '{}' then
         perform store_spawned(p_spawn, v_fates, v_owners, v_parents, v_depths, v_waits);
     end if;
     return v_ends;
@@ -71,13 +71,14 @@ begin
     );
 end $$;
 
--- What becomes of an attempt that has spawned. Its policy is set unless it was refused. p_first, p_last: see `spawn`.
+-- What becomes of an attempt that has spawned. Its policy is set unless it was refused. p_first, p_last, p_wait_ms: see `spawn`.
 create or replace function judge_family(
-    p_end ending, p_family text, p_children int, p_siblings int, p_cancel boolean, p_refusal text, p_first bigint, p_last bigint
+    p_end ending, p_family text, p_children int, p_siblings int, p_cancel boolean, p_refusal text, p_first bigint, p_last bigint, p_wait_ms int
 ) returns ending
 language plpgsql as $$
 declare
-    v_words text[] := string_to_array(p_family, ' ');
+    v_words  text[] := string_to_array(p_family, ' ');
+    v_former boolean;
 begin
     p_end.policy := v_words[1];
     p_end.continues := 'then' = any (v_words);
@@ -98,7 +99,7 @@ begin
         elsif p_end.again then
             p_end.policy := coalesce(p_end.extra->'family'->>'policy', p_end.policy);
             p_end.extra := nullif(p_end.extra::jsonb - 'resume', '{}');
-            p_end.children := reopen_children(p_end.id);
+            p_end.children := reopen_children(p_end.id, p_wait_ms);
             if p_end.children = 0 then
                 p_end.outcome := 'failed';
                 p_end.verdict := 'failed';
@@ -106,13 +107,16 @@ begin
                 return p_end;
             end if;
         end if;
-        if p_children > 0 and has_former_children(p_end.id) then
-            if p_first is null then
-                p_end.children := p_end.children + forget_children(p_end.id);
-            else
-                -- They are there, and may lie between siblings of former children: so all are counted in the same way.
+        if p_children > 0 then
+            v_former := has_former_children(p_end.id);
+            if p_first is not null then
                 insert into brood (parent_id, first_id, last_id) values (p_end.id, p_first, p_last);
+            end if;
+            if v_former and p_first is not null then
+                -- They are there, and may lie between siblings of former children: so all are counted in the same way.
                 p_end.children := forget_children(p_end.id);
+            elsif v_former then
+                p_end.children := p_end.children + forget_children(p_end.id);
             end if;
         end if;
         p_end.verdict := 'waiting';
@@ -123,55 +127,44 @@ begin
     return p_end;
 end $$;
 
--- Stores the tasks whose settles have fate a, or k and are to be kept. Lists p_fates to p_waits have one entry per settle. Children
--- that the caller has stored only need to be found; it takes them back unless their parent waits.
+-- Stores the tasks whose settles have fate a, or k and are to be kept. Lists p_fates to p_waits have one entry per settle.
 create or replace function store_spawned(
     p_spawn spawn, p_fates "char"[], p_owners bigint[], p_parents bigint[], p_depths bigint[], p_waits bigint[]
 ) returns void
 language plpgsql as $$
 declare
-    v_none   boolean := p_spawn.places = '{}';
     v_stored boolean[];
     v_ids    bigint[];
 begin
-    if not v_none and exists (select from unnest(p_spawn.families, p_fates) u(family, fate) where u.family is not null and u.fate <> 'a') then
+    if exists (select from unnest(p_spawn.families, p_fates) u(family, fate) where u.family is not null and u.fate <> 'a') then
         v_stored := array(
             select p_fates[u.place] = 'a' or p_fates[u.place] = 'k' and u.relation = 'keep'
             from unnest(p_spawn.places, p_spawn.relations) u(place, relation)
         );
-        v_none := true <> all (v_stored);
+        if true <> all (v_stored) then
+            return;
+        end if;
         p_spawn := thin_out(p_spawn, v_stored);
     end if;
-    if not v_none then
-        v_ids := array(select nextval('task_id_seq') from generate_series(1, cardinality(p_spawn.places)));
-        if array_remove(p_spawn.hashes, null) <> '{}' then
-            v_stored := take_spawned_keys(p_spawn, v_ids);
-            if false = any (v_stored) then
-                p_spawn := thin_out(p_spawn, v_stored);
-                v_ids := array(select u.id from unnest(v_ids, v_stored) u(id, stored) where u.stored);
-            end if;
-            v_none := v_ids = '{}';
+    v_ids := array(select nextval('task_id_seq') from generate_series(1, cardinality(p_spawn.places)));
+    if array_remove(p_spawn.hashes, null) <> '{}' then
+        v_stored := take_spawned_keys(p_spawn, v_ids);
+        if true <> all (v_stored) then
+            return;
+        elsif false = any (v_stored) then
+            p_spawn := thin_out(p_spawn, v_stored);
+            v_ids := array(select u.id from unnest(v_ids, v_stored) u(id, stored) where u.stored);
         end if;
     end if;
-    if v_none and p_spawn.firsts is null then
-        return;
-    end if;
-    insert into brood (parent_id, first_id, last_id)
-    select u.owner, u.first_id, u.last_id
-    from unnest(p_owners, p_spawn.firsts, p_spawn.lasts) u(owner, first_id, last_id)
-    where u.first_id is not null
-      and u.owner <> 0;
-    if not v_none then
-        insert into brood (parent_id, first_id, last_id, follow_ups)
-        select u.owner, min(u.id), max(u.id), u.follows
-        from (
-            select u.id, u.place, case u.relation when 'sibling' then p_parents[u.place] else p_owners[u.place] end as owner,
-                u.relation in ('drop', 'keep') as follows
-            from unnest(v_ids, p_spawn.places, p_spawn.relations) u(id, place, relation)
-        ) u
-        group by u.place, u.owner, u.follows;
-        perform write_spawned(p_spawn, v_ids, p_owners, p_parents, p_depths, p_waits);
-    end if;
+    insert into brood (parent_id, first_id, last_id, follow_ups)
+    select u.owner, min(u.id), max(u.id), u.follows
+    from (
+        select u.id, u.place, case u.relation when 'sibling' then p_parents[u.place] else p_owners[u.place] end as owner,
+            u.relation in ('drop', 'keep') as follows
+        from unnest(v_ids, p_spawn.places, p_spawn.relations) u(id, place, relation)
+    ) u
+    group by u.place, u.owner, u.follows;
+    perform write_spawned(p_spawn, v_ids, p_owners, p_parents, p_depths, p_waits);
 end $$;
 
 create or replace function write_spawned(p_spawn spawn, p_ids bigint[], p_owners bigint[], p_parents bigint[], p_depths bigint[], p_waits bigint[]) returns void
@@ -386,19 +379,23 @@ begin
     return exists (select from tally t cross join lateral (select from waiting w where w.id = t.parent_id offset 0) w);
 end $$;
 
--- Up to p_max tasks with tallies behind p_after, by jumping from one to the next in the index.
-create or replace function tallied_parents(p_after bigint, p_max int) returns bigint[]
+-- Up to p_max tasks with tallies that wait, and up to as many of the others, by jumping from one to the next in the index.
+create or replace function tallied_parents(p_max int, out waiting bigint[], out others bigint[])
 language plpgsql as $$
 declare
-    v_parents bigint[] := '{}';
-    v_next    bigint := p_after;
+    v_next bigint := 0;
 begin
-    while cardinality(v_parents) < p_max loop
+    waiting := '{}';
+    others := '{}';
+    while cardinality(waiting) < p_max loop
         select t.parent_id into v_next from tally t where t.parent_id > v_next order by t.parent_id limit 1;
         exit when not found;
-        v_parents := v_parents || v_next;
+        if exists (select from waiting w where w.id = v_next) then
+            waiting := waiting || v_next;
+        elsif cardinality(others) < p_max then
+            others := others || v_next;
+        end if;
     end loop;
-    return v_parents;
 end $$;
 
 -- Whether all tallies are successes of one family that has many children left: to add up each by itself would cost a tenth of the work.
@@ -417,43 +414,40 @@ begin
 end $$;
 
 -- Adds tallies up, of 100 parents per round, and ends the parents whose children have all ended. Further rounds follow while that
--- wrote tallies. Returns the queues in which something may have become claimable.
-create or replace function fold_families(p_rounds int default 20) returns text[]
+-- wrote tallies. Returns the queues in which something may have become claimable. p_drops: this transaction will be short, so that tallies
+-- of parents that do not wait may be dropped.
+create or replace function fold_families(p_drops boolean default false) returns text[]
 language plpgsql as $$
 declare
-    v_found  bigint[];
+    v_found  record;
     v_locked bigint[];
-    v_after  bigint := 0;
     v_folded record;
     v_queues text[] := '{}';
 begin
-    for v_round in 1 .. p_rounds loop
-        v_found := tallied_parents(v_after, 100);
-        exit when v_found = '{}';
-        v_locked := array(select w.id from waiting w where w.id = any (v_found) order by w.id for update skip locked);
-        if v_locked = '{}' then
-            v_after := v_found[cardinality(v_found)];    -- held, or they do not wait
-            continue;
+    for v_round in 1 .. 20 loop
+        v_found := tallied_parents(100);
+        if p_drops and v_found.others <> '{}' then
+            perform drop_tallies(v_found.others);
         end if;
+        exit when v_found.waiting = '{}';
+        v_locked := array(select w.id from waiting w where w.id = any (v_found.waiting) order by w.id for update skip locked);
+        exit when v_locked = '{}';
         v_folded := fold_parents(v_locked);
         v_queues := v_queues || v_folded.queues;
         exit when not v_folded.again;
-        v_after := 0;
     end loop;
     return v_queues;
 end $$;
 
 -- Drops what was told to parents that do not wait: they count their open children when they begin to. They must not begin while one that
 -- tells so is dropped: they would see it run, and wait to be told. So they are kept from running; of those that run, tallies stay.
-create or replace function drop_tallies() returns void
+create or replace function drop_tallies(p_parents bigint[]) returns void
 language plpgsql as $$
 declare
-    v_parent bigint := 0;
+    v_parent bigint;
 begin
-    for v_n in 1 .. 1000 loop
-        select t.parent_id into v_parent from tally t where t.parent_id > v_parent order by t.parent_id limit 1;
-        exit when not found;
-        if not exists (select from waiting w where w.id = v_parent) and hold_parent(v_parent) in ('resting', 'gone') then
+    foreach v_parent in array p_parents loop
+        if hold_parent(v_parent) in ('resting', 'gone') then
             delete from tally
             where ctid = any (array(select t.ctid from tally t where t.parent_id = v_parent for update skip locked));   -- never updated
         end if;
@@ -477,18 +471,18 @@ begin
     select f.place, f.state, f.lease into v_found from find_task(p_parent) f;
     return case
         when v_found.place is null or v_found.state = 'completed' then 'gone'
-        when v_found.place = 'lease' and is_lease_free(v_found.lease) then 'running'
+        when v_found.place = 'lease' and is_settled_by_nobody(p_parent, v_found.lease) then 'running'
     end;
 end $$;
 
--- Whether a lease is there and nobody settles any of its tasks at this moment. Does not keep it.
-create or replace function is_lease_free(p_lease bigint) returns boolean
+-- Whether a task is in this lease and nobody settles it at this moment. Does not keep it.
+create or replace function is_settled_by_nobody(p_task bigint, p_lease bigint) returns boolean
 language plpgsql as $$
 declare
     v_free boolean;
 begin
     perform from lease l where l.id = p_lease for share skip locked;
-    v_free := found;
+    v_free := found and not exists (select from settled s where s.lease_id = p_lease and p_task = any (s.task_ids));
     raise sqlstate 'LWBCK';    -- and gives the lock back
 exception when sqlstate 'LWBCK' then
     return v_free;
@@ -510,8 +504,8 @@ end $$;
 
 -- Makes a child that has ended, and is about to start anew, one of its parent's family again, also when that has another one by now. A parent
 -- that runs may be about to wait: if it does not see the child yet, the tally tells it; if it does, it drops the tally. False: somebody
--- holds the parent, for longer than it takes to add up its tallies.
-create or replace function rejoin_family(p_child ended) returns boolean
+-- holds the parent, if p_patient for longer than it takes to add up its tallies.
+create or replace function rejoin_family(p_child ended, p_patient boolean) returns boolean
 language plpgsql as $$
 declare
     v_place text;
@@ -522,7 +516,7 @@ begin
     end if;
     for v_try in 1 .. 10 loop
         v_place := hold_parent(p_child.parent_id);
-        exit when v_place is not null;
+        exit when v_place is not null or not p_patient;
         perform pg_sleep(0.005);
     end loop;
     if v_place is null then
@@ -776,12 +770,16 @@ end $$;
 -- Makes the children of a parent that had failed or were cancelled pending again, and returns how many of them are open now. One
 -- that had itself failed because of its children asks those again. Waits for who retries one of them just now: if that is undone, it has
 -- still failed.
-create or replace function reopen_children(p_parent bigint) returns int
+create or replace function reopen_children(p_parent bigint, p_wait_ms int) returns int
 language plpgsql as $$
 declare
     v_row  ended;
     v_left record;
 begin
+    perform refuse_old_snapshot();
+    if p_wait_ms is not null then
+        perform set_config('lock_timeout', p_wait_ms::text, true);
+    end if;
     loop
         for v_row in select * from failed_children(p_parent) f order by f.id loop
             select e.* into v_row from ended e where e.id = v_row.id for update;
@@ -811,6 +809,18 @@ language sql stable as $$
     where b.parent_id = p_parent and not b.follow_ups
 $$;
 
+-- Who counts children must see all that is committed: others rely on it.
+create or replace function refuse_old_snapshot() returns void
+language plpgsql as $$
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception using
+            errcode = 'feature_not_supported',
+            message = 'a task that has children from before needs a read committed transaction',
+            hint = 'Settle or retry it in one.';
+    end if;
+end $$;
+
 create or replace function has_former_children(p_parent bigint) returns boolean
 language plpgsql as $$
 begin
@@ -825,6 +835,7 @@ language plpgsql as $$
 declare
     v_open bigint[];
 begin
+    perform refuse_old_snapshot();
     with told as (
         delete from tally where parent_id = p_parent
     ),
@@ -843,8 +854,10 @@ end $$;
 create or replace function start_over(p_row ended) returns void
 language plpgsql as $$
 begin
-    if p_row.extra::jsonb ?| array['family', 'step', 'resume'] then
+    if has_former_children(p_row.id) then
         perform forget_children(p_row.id);
+    end if;
+    if p_row.extra::jsonb ?| array['family', 'step', 'resume'] then
         p_row.extra := nullif(p_row.extra::jsonb - array['family', 'step', 'resume'], '{}')::json;
     end if;
     perform restart_task(p_row);
@@ -871,7 +884,7 @@ declare
     v_parent bigint;
     v_after  record;
 begin
-    perform drop_tallies();
+    perform drop_tallies((tallied_parents(1000)).others);
     for v_parent in select w.id from waiting w where w.stopping is not null and w.open > 0 order by w.id limit 100 for update skip locked loop
         perform cancel_children(v_parent);
     end loop;

@@ -20,14 +20,16 @@
 -- Tasks that come back bring their own turn, and in queues with lanes of several priorities nothing is carried. `until` is the
 -- lowest that holds for all tasks that were picked, null when one of them is not of an ordinary lane.
 --
--- `again`: places have changed, so the claim must plan again before it goes on. has_parents, is_odd: see pick_free.
+-- `again`: places have changed, so the claim must plan again before it goes on. back: the lanes whose turns moved back or were burnt, with
+-- the most urgent place that each has lost. has_parents, is_odd: see pick_free.
 -- p_taken: tasks that this claim has locked in earlier rounds. No joins between lists: the planner takes every list for ten
 -- rows, and would compare each with each.
 create or replace function pick(
     p_queue text, p_kinds text[], p_priorities smallint[], p_lanes bigint[], p_bound bigint[], p_afters bigint[], p_untils bigint[],
     p_last_id bigint, p_taken tid[], p_contested boolean, p_now timestamptz,
     out tids tid[], out took smallint[], out bytes bigint, out has_parents boolean, out is_odd boolean, out gone boolean[], out again boolean, out until bigint,
-    out lane_ids bigint[], out lane_keys text[], out spare_lanes bigint[], out spare_priorities smallint[], out spare_bound bigint[]
+    out lane_ids bigint[], out lane_keys text[], out spare_lanes bigint[], out spare_priorities smallint[], out spare_bound bigint[],
+    out back_lanes bigint[], out back_priorities smallint[]
 )
 language plpgsql as $$
 declare
@@ -76,6 +78,13 @@ begin
         from unnest(v_fates, p_lanes, p_priorities, v_heads) u(fate, lane, priority, head)
         where u.fate in ('m', 'b');
         perform join_line(p_queue, v_moved, v_places);
+        select array_agg(b.lane), array_agg(b.priority) into back_lanes, back_priorities
+        from (
+            select u.lane, min(u.priority) as priority
+            from unnest(v_fates, p_lanes, p_priorities) u(fate, lane, priority)
+            where u.fate in ('m', 'b')
+            group by u.lane
+        ) b;
         v_fates := array(
             select case when u.fate = 't' and (u.priority > v_urgent or u.lane = any (v_moved)) then 'k' else u.fate end
             from unnest(v_fates, p_priorities, p_lanes) u(fate, priority, lane)

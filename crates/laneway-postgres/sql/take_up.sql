@@ -251,7 +251,6 @@ language plpgsql as $$
 declare
     v_lane    bigint;
     v_urgent  smallint[];
-    v_places  smallint[];     -- of turns
     v_turn    tid;
     v_waiting bigint[] := '{}';
 begin
@@ -273,11 +272,12 @@ begin
             ) t
             where l.id = v_lane
         );
-        if v_urgent <> '{}' then
-            v_places := places_to_be_had(p_queue, v_lane);
-        end if;
         for i in 1 .. cardinality(v_urgent) loop
-            continue when i <= (select count(*) from unnest(v_places) p(priority) where p.priority <= v_urgent[i]);
+            continue when i <= (
+                select count(*)
+                from turn t
+                where t.lanes[1] = v_lane and cardinality(t.lanes) = 1 and t.queue = p_queue and t.priority <= v_urgent[i] and is_free(t)
+            );
             v_turn := (
                 select t.tid
                 from (
@@ -295,23 +295,7 @@ begin
             end if;
             delete from turn t where t.ctid = v_turn;
             insert into turn (queue, priority, lanes) values (p_queue, v_urgent[i], array[v_lane]);
-            v_places := v_places || v_urgent[i];
         end loop;
     end loop;
     return v_waiting;
-end $$;
-
--- Where the free turns of a lane stand that no claim holds: it may be about to move one back, and not see the urgent task that needs it.
--- Whoever takes one from now on does. Does not keep them.
-create or replace function places_to_be_had(p_queue text, p_lane bigint) returns smallint[]
-language plpgsql as $$
-declare
-    v_places smallint[];
-begin
-    v_places := array(
-        select t.priority from turn t where t.lanes[1] = p_lane and cardinality(t.lanes) = 1 and t.queue = p_queue and is_free(t) for update skip locked
-    );
-    raise sqlstate 'LWBCK';    -- and gives the locks back
-exception when sqlstate 'LWBCK' then
-    return v_places;
 end $$;

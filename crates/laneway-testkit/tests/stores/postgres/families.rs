@@ -272,9 +272,14 @@ async fn a_parent_that_waits_again_is_told_by_a_child_that_is_just_ending() {
     assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
     let mut worker = scene.worker().await;
     let claimed = worker.claim_one().await;
-    // Nobody waits to be told.
     let ending = begin(&scene).await;
-    assert_eq!(settle(&ending, &worker, &claimed, 0, 0).await, "completed");
+    let settle = format!(
+        "select laneway.settle('{}', {}, '{}', {first}, 'completed')",
+        worker.session().0,
+        claimed.lease.id.0,
+        claimed.lease.token.0
+    );
+    run(&ending, &settle).await;
 
     // The parent still sees it run.
     assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Done);
@@ -285,6 +290,31 @@ async fn a_parent_that_waits_again_is_told_by_a_child_that_is_just_ending() {
 
     scene.store.sweep().await.unwrap();
     assert_eq!(open_and_total(&scene, parent).await, [1, 2]);
+    let claimed = worker.claim_one().await;
+    assert_eq!(claimed.task.id, second);
+    worker.settle(&claimed, Outcome::completed()).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    scene.check().await;
+}
+
+#[tokio::test]
+async fn a_parent_does_not_start_anew_while_what_a_child_tells_it_is_dropped() {
+    let scene = scene().await;
+    let (parent, [first, second]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+    let mut worker = scene.worker().await;
+    let claimed = worker.claim_one().await;
+    // It finds that nobody waits to be told.
+    let ending = begin(&scene).await;
+    assert_eq!(settle(&ending, &worker, &claimed, 0, 0).await, "completed");
+
+    // The parent would still see it run, and wait to be told.
+    assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Skipped(Skip::Busy));
+    run(&ending, "commit").await;
+
+    assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Done);
+    let (mut worker, settle) = resumed(&scene, parent).await;
+    assert_eq!(worker.settle_all(vec![settle]).await, [Verdict::Waiting]);
     let claimed = worker.claim_one().await;
     assert_eq!(claimed.task.id, second);
     worker.settle(&claimed, Outcome::completed()).await;
@@ -307,8 +337,6 @@ async fn what_a_forgotten_child_tells_is_not_kept() {
         assert_eq!(claimed.task.id, first);
 
         worker.settle(&claimed, Outcome::completed()).await;
-        assert!(!is_claimable(&scene).await);
-        scene.store.sweep().await.unwrap();
 
         assert_eq!(scene.value::<i64>("select count(*) from laneway.tally").await, 0);
         scene.check().await;
@@ -340,7 +368,8 @@ async fn a_parent_that_waits_again_waits_for_a_child_that_is_just_being_retried(
 
 async fn retry_and_hold(fixture: &Fixture, task: TaskId) -> Client {
     let retrying = begin(fixture).await;
-    run(&retrying, &format!("set local search_path to laneway; select retry_task({task}, false)")).await;
+    run(&retrying, &format!("set local search_path to laneway; select retry_task({task}, false, true)"))
+        .await;
     retrying
 }
 
@@ -463,6 +492,69 @@ async fn a_child_is_not_retried_while_its_parent_is_about_to_wait() {
     scene.check().await;
 }
 
+/// A retry finds its parent in a lease, and then asks whether somebody settles it.
+#[tokio::test]
+async fn a_child_is_not_retried_as_that_of_a_running_parent_when_this_has_just_begun_to_wait() {
+    const HOLD_UP: &str = "
+        alter function laneway.is_settled_by_nobody rename to is_settled_by_nobody_then;
+        create function laneway.is_settled_by_nobody(p_task bigint, p_lease bigint) returns boolean language plpgsql as $$
+        begin
+            perform pg_advisory_xact_lock(1);
+            return is_settled_by_nobody_then(p_task, p_lease);
+        end $$";
+    let scene = scene().await;
+    let (parent, [first, _]) = failed_family(&scene).await;
+    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
+    let (mut one, mut two) = (scene.worker().await, scene.worker().await);
+    let running = two.claim_one().await;
+    // In one lease with another task, so that the lease stays.
+    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
+    let neighbour = scene.given(a_task()).await;
+    let claimed = one.claim(2).await;
+    assert_eq!(ids(&claimed), [parent, neighbour]);
+    let waiting = begin(&scene).await;
+    assert_eq!(settle(&waiting, &one, &claimed[0], 1, 0).await, "waiting");
+    two.settle(&running, failed()).await;
+    let holding_up = begin(&scene).await;
+    run(&holding_up, "select pg_advisory_xact_lock(1)").await;
+    run(&scene.connect().await, &format!("set search_path to laneway; {HOLD_UP}")).await;
+
+    let store = scene.store.clone();
+    let retrying =
+        tokio::spawn(async move { store.act(&Actor::program(), Action::Retry, &[first]).await.unwrap() });
+    scene.until_somebody_waits().await;
+    run(&waiting, "commit").await;
+    run(&holding_up, "commit").await;
+
+    assert_eq!(retrying.await.unwrap(), [Acted::Done]);
+    assert_eq!(open_and_total(&scene, parent).await, [2, 2]);
+    let claimed = two.claim(10).await;
+    two.complete(&claimed).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    scene.check().await;
+}
+
+/// After an outage many children are retried by themselves.
+#[tokio::test]
+async fn what_many_former_children_tell_holds_up_no_family() {
+    let scene = scene().await;
+    scene.store.enqueue_many(vec![a_task().queue("idle").into(); 2_500]).await.unwrap();
+    let (parent, [(mut worker, claimed)]) = family(&scene, FamilyPolicy::WaitAll).await;
+    run(
+        &scene.connect().await,
+        "insert into laneway.tally (parent_id, delta, completed) select id, -1, 1 from laneway.task",
+    )
+    .await;
+
+    worker.settle(&claimed, Outcome::completed()).await;
+
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    for _ in 0..3 {
+        scene.store.sweep().await.unwrap();
+    }
+    assert_eq!(scene.value::<i64>("select count(*) from laneway.tally").await, 0);
+}
+
 /// Whoever holds a parent for long, in a transaction of an application, is not waited for: the others would be undone with it.
 #[tokio::test]
 async fn a_child_whose_parent_is_held_is_busy_and_others_are_retried() {
@@ -480,6 +572,29 @@ async fn a_child_whose_parent_is_held_is_busy_and_others_are_retried() {
     let acted = soon("an answer", scene.store.act(&Actor::program(), Action::Retry, &both)).await;
 
     assert_eq!(acted.unwrap(), [Acted::Skipped(Skip::Busy), Acted::Done]);
+}
+
+/// The parent's settle waits for the first of them, and holds the parent: to wait for it with each of the others would take long.
+#[tokio::test]
+async fn children_whose_parent_is_held_are_all_busy_at_once() {
+    let scene = scene().await;
+    let mut worker = scene.worker().await;
+    let parent = scene.given(a_task()).await;
+    let claimed = worker.claim_one().await;
+    let spawning = claimed.settle(Outcome::completed()).spawning(children(tasks_like(a_task(), 200)));
+    worker.settle_all(vec![spawning]).await;
+    let claimed = worker.claim(200).await;
+    worker.settle_all(claimed.iter().map(|claimed| claimed.settle(failed())).collect()).await;
+    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
+    let running = worker.claim_one().await;
+    let holding = begin(&scene).await;
+    run(&holding, &format!("select from laneway.lease where id = {} for update", running.lease.id.0)).await;
+
+    let asked = std::time::Instant::now();
+    let acted = scene.store.act(&Actor::program(), Action::Retry, &ids(&claimed)).await.unwrap();
+
+    assert_eq!(acted, [Acted::Skipped(Skip::Busy); 200]);
+    assert!(asked.elapsed() < std::time::Duration::from_secs(3), "{:?}", asked.elapsed());
 }
 
 /// A family that is added up in a transaction of an application.

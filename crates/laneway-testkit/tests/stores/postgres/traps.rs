@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::support::until_somebody_waits;
 use laneway_core::{
-    Acted, Action, Actor, Advance, Cancel, Capacity, Claim, Claimed, Fence, Kinds, LaneSettings, NewTask,
-    OnFailure, Outcome, QueueName, Renewal, Renewed, Sleep, State, Store, TaskId, Verdict,
+    Acted, Action, Actor, Advance, Cancel, Capacity, Claim, Claimed, Edit, Fence, Kinds, LaneSettings,
+    NewTask, OnFailure, Outcome, QueueName, Renewal, Renewed, Skip, Sleep, State, Store, TaskId, Verdict,
 };
 use laneway_postgres::{PostgresOptions, PostgresStore};
 use laneway_testkit::cluster::{Cluster, Database};
@@ -517,28 +517,54 @@ async fn an_urgent_task_moves_a_turn_up_that_another_claim_is_moving_back() {
 
 /// A claim that cannot run a task keeps the turn that is bound to it.
 #[tokio::test]
-async fn a_task_that_is_moved_up_takes_its_turn_along_though_a_claim_holds_it() {
+async fn a_task_is_moved_up_when_no_claim_holds_its_turn() {
     let trap = Trap::set().await;
     let (mut worker, claimed) = trap.running("a").await;
     worker.settle(&claimed, Outcome::GivenBack).await;
     let claiming = trap.begin().await;
     claiming.run("select from turn where task_id is not null for update").await;
+    let (me, task) = (Actor::program(), claimed.task.id);
+    let up = || trap.store.act(&me, Action::SetPriority(-5), std::slice::from_ref(&task));
 
-    let (store, task) = (trap.store.clone(), claimed.task.id);
-    let up = Action::SetPriority(-5);
-    let acting = tokio::spawn(async move { store.act(&Actor::program(), up, &[task]).await.unwrap() });
-    trap.until_somebody_waits().await;
+    let busy = Acted::Skipped(Skip::Busy);
+    assert_eq!(soon("an answer", up()).await.unwrap(), [busy]);
+    let edit = Edit { payload: None, priority: Some(-5) };
+    assert_eq!(soon("an answer", trap.store.edit(&me, task, edit)).await.unwrap(), busy);
     claiming.commit().await;
 
-    assert_eq!(acting.await.unwrap(), [Acted::Done]);
-    trap.begin()
-        .await
-        .run("do $$ begin assert -5 = (select priority from turn where task_id is not null); end $$")
-        .await;
+    assert_eq!(up().await.unwrap(), [Acted::Done]);
+    let place = "do $$ begin assert -5 = (select priority from turn where task_id is not null); end $$";
+    trap.begin().await.run(place).await;
     trap.check().await;
 }
 
-/// To see which turns stand in front for urgent tasks, a claim must know which of them others hold.
+/// A claim counts on a turn that stands in front, for an urgent task that came due in its own transaction; another moves it back.
+#[tokio::test]
+async fn an_urgent_task_that_just_came_due_moves_a_turn_up_that_another_claim_moves_back() {
+    let trap = Trap::set().await;
+    let (first, mut second) = (trap.worker().await, trap.worker().await);
+    trap.enqueue(a_task().lane("a").priority(5)).await;
+    let withdrawn = trap.enqueue(a_task().lane("a").priority(0)).await;
+    let taking_up = trap.begin().await;
+    taking_up.run("select take_up_all('default', 10)").await;
+    taking_up.commit().await;
+    assert_eq!(trap.store.cancel(withdrawn).await.unwrap(), Cancel::Cancelled);
+    let urgent = trap.enqueue(a_task().lane("a").priority(0).delay(Duration::from_millis(1))).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let most_urgent = trap.enqueue(a_task().lane("y").priority(-5)).await;
+    let claiming = trap.begin().await;
+    assert_eq!(claiming.claim(first.session().0, 1, 1).await, [most_urgent]);
+
+    let others = ["b", "c"].map(|lane| a_task().lane(lane).priority(3)).to_vec();
+    let others = trap.enqueue_all(others).await;
+    assert_eq!(ids(&second.claim(1).await), others[..1]);
+    claiming.commit().await;
+
+    assert_eq!(ids(&second.claim(1).await), [urgent]);
+    trap.check().await;
+}
+
+/// That many turns stand in front for urgent tasks is counted, and no more.
 #[tokio::test]
 async fn a_claim_keeps_no_turns_of_a_wide_lane_that_it_only_counts() {
     let trap = Trap::set().await;
