@@ -77,8 +77,7 @@ create or replace function judge_family(
 ) returns ending
 language plpgsql as $$
 declare
-    v_words  text[] := string_to_array(p_family, ' ');
-    v_former boolean;
+    v_words text[] := string_to_array(p_family, ' ');
 begin
     p_end.policy := v_words[1];
     p_end.continues := 'then' = any (v_words);
@@ -108,16 +107,7 @@ begin
             end if;
         end if;
         if p_children > 0 then
-            v_former := has_former_children(p_end.id);
-            if p_first is not null then
-                insert into brood (parent_id, first_id, last_id) values (p_end.id, p_first, p_last);
-            end if;
-            if v_former and p_first is not null then
-                -- They are there, and may lie between siblings of former children: so all are counted in the same way.
-                p_end.children := forget_children(p_end.id);
-            elsif v_former then
-                p_end.children := p_end.children + forget_children(p_end.id);
-            end if;
+            p_end.children := adopt_children(p_end.id, p_children, p_first, p_last);
         end if;
         p_end.verdict := 'waiting';
     end if;
@@ -125,6 +115,23 @@ begin
         p_end.siblings := p_siblings;
     end if;
     return p_end;
+end $$;
+
+-- How many children a task waits for that has spawned p_children new ones: these, and former ones that are open.
+create or replace function adopt_children(p_parent bigint, p_children int, p_first bigint, p_last bigint) returns int
+language plpgsql as $$
+declare
+    v_former boolean := has_former_children(p_parent);
+begin
+    if p_first is not null then
+        insert into brood (parent_id, first_id, last_id) values (p_parent, p_first, p_last);
+    end if;
+    if not v_former then
+        return p_children;
+    elsif p_first is null then
+        return p_children + forget_children(p_parent);
+    end if;
+    return forget_children(p_parent);    -- the new ones are there, and may lie between siblings of former ones: all are counted in the same way
 end $$;
 
 -- Stores the tasks whose settles have fate a, or k and are to be kept. Lists p_fates to p_waits have one entry per settle.
