@@ -467,29 +467,43 @@ async fn what_former_children_tell_a_parent_that_runs_keeps_nobody_awake() {
     scene.check().await;
 }
 
-/// Its parent has counted it as running, without being seen to, and is to be told that it failed: then a retry could not know that.
+/// A parent whose settle, which is not committed, has counted a former child as running, and that child, which has failed since. The
+/// parent is in one lease with another task, so that the lease stays.
+async fn about_to_wait(scene: &Fixture) -> (TaskId, TaskId, Client) {
+    let (parent, [first, _]) = failed_family(scene).await;
+    assert_eq!(act(scene, Action::Retry, first).await, Acted::Done);
+    let (mut one, mut two) = (scene.worker().await, scene.worker().await);
+    let running = two.claim_one().await;
+    assert_eq!(act(scene, Action::Retry, parent).await, Acted::Done);
+    let neighbour = scene.given(a_task()).await;
+    let claimed = one.claim(2).await;
+    assert_eq!(ids(&claimed), [parent, neighbour]);
+    let waiting = begin(scene).await;
+    assert_eq!(settle(&waiting, &one, &claimed[0], 1, 0).await, "waiting");
+    two.settle(&running, failed()).await;
+    (parent, first, waiting)
+}
+
+/// Its failure, which the parent is to be told, is taken off, and nothing else is left to do but two children.
+async fn check_retried(scene: &Fixture, parent: TaskId) {
+    assert_eq!(open_and_total(scene, parent).await, [2, 2]);
+    let mut worker = scene.worker().await;
+    let claimed = worker.claim(10).await;
+    worker.complete(&claimed).await;
+    assert_eq!(scene.state(parent).await, Some(State::Completed));
+    scene.check().await;
+}
+
 #[tokio::test]
 async fn a_child_is_not_retried_while_its_parent_is_about_to_wait() {
     let scene = scene().await;
-    let (parent, [first, _]) = failed_family(&scene).await;
-    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
-    let (mut one, mut two) = (scene.worker().await, scene.worker().await);
-    let running = two.claim_one().await;
-    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
-    let claimed = one.claim_one().await;
-    let waiting = begin(&scene).await;
-    assert_eq!(settle(&waiting, &one, &claimed, 1, 0).await, "waiting");
-    two.settle(&running, failed()).await;
+    let (parent, first, waiting) = about_to_wait(&scene).await;
 
     assert_eq!(soon("an answer", act(&scene, Action::Retry, first)).await, Acted::Skipped(Skip::Busy));
     run(&waiting, "commit").await;
 
     assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
-    assert_eq!(open_and_total(&scene, parent).await, [2, 2]);
-    let claimed = two.claim(10).await;
-    two.complete(&claimed).await;
-    assert_eq!(scene.state(parent).await, Some(State::Completed));
-    scene.check().await;
+    check_retried(&scene, parent).await;
 }
 
 /// A retry finds its parent in a lease, and then asks whether somebody settles it.
@@ -503,18 +517,7 @@ async fn a_child_is_not_retried_as_that_of_a_running_parent_when_this_has_just_b
             return is_settled_by_nobody_then(p_task, p_lease);
         end $$";
     let scene = scene().await;
-    let (parent, [first, _]) = failed_family(&scene).await;
-    assert_eq!(act(&scene, Action::Retry, first).await, Acted::Done);
-    let (mut one, mut two) = (scene.worker().await, scene.worker().await);
-    let running = two.claim_one().await;
-    // In one lease with another task, so that the lease stays.
-    assert_eq!(act(&scene, Action::Retry, parent).await, Acted::Done);
-    let neighbour = scene.given(a_task()).await;
-    let claimed = one.claim(2).await;
-    assert_eq!(ids(&claimed), [parent, neighbour]);
-    let waiting = begin(&scene).await;
-    assert_eq!(settle(&waiting, &one, &claimed[0], 1, 0).await, "waiting");
-    two.settle(&running, failed()).await;
+    let (parent, first, waiting) = about_to_wait(&scene).await;
     let holding_up = begin(&scene).await;
     run(&holding_up, "select pg_advisory_xact_lock(1)").await;
     run(&scene.connect().await, &format!("set search_path to laneway; {HOLD_UP}")).await;
@@ -527,11 +530,7 @@ async fn a_child_is_not_retried_as_that_of_a_running_parent_when_this_has_just_b
     run(&holding_up, "commit").await;
 
     assert_eq!(retrying.await.unwrap(), [Acted::Done]);
-    assert_eq!(open_and_total(&scene, parent).await, [2, 2]);
-    let claimed = two.claim(10).await;
-    two.complete(&claimed).await;
-    assert_eq!(scene.state(parent).await, Some(State::Completed));
-    scene.check().await;
+    check_retried(&scene, parent).await;
 }
 
 /// After an outage many children are retried by themselves.

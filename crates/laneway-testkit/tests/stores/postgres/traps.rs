@@ -130,6 +130,21 @@ impl Trap {
         }
     }
 
+    /// A lane whose turn stands in line for priority 0, though its only task has 5.
+    async fn turn_in_front(&self, lane: &str) {
+        self.enqueue(a_task().lane(lane).priority(5)).await;
+        let withdrawn = self.enqueue(a_task().lane(lane).priority(0)).await;
+        self.take_up().await;
+        assert_eq!(self.store.cancel(withdrawn).await.unwrap(), Cancel::Cancelled);
+    }
+
+    /// Gives all lanes that have new tasks their turns.
+    async fn take_up(&self) {
+        let taking_up = self.begin().await;
+        taking_up.run("select take_up_all('default', 100)").await;
+        taking_up.commit().await;
+    }
+
     /// A worker that runs the only task of lane `a`.
     async fn running(&self, lane: &str) -> (TestWorker, Claimed) {
         self.enqueue(a_task().lane(lane)).await;
@@ -495,12 +510,7 @@ async fn two_turns_that_are_bound_to_one_task_are_both_of_use() {
 async fn an_urgent_task_moves_a_turn_up_that_another_claim_is_moving_back() {
     let trap = Trap::set().await;
     let (first, mut second) = (trap.worker().await, trap.worker().await);
-    trap.enqueue(a_task().lane("a").priority(5)).await;
-    let withdrawn = trap.enqueue(a_task().lane("a").priority(0)).await;
-    let taking_up = trap.begin().await;
-    taking_up.run("select take_up_all('default', 10)").await;
-    taking_up.commit().await;
-    assert_eq!(trap.store.cancel(withdrawn).await.unwrap(), Cancel::Cancelled);
+    trap.turn_in_front("a").await;
     let other = trap.enqueue(a_task().lane("b").priority(3)).await;
     let claiming = trap.begin().await;
     assert_eq!(claiming.claim(first.session().0, 1, 1).await, [other]);
@@ -543,12 +553,7 @@ async fn a_task_is_moved_up_when_no_claim_holds_its_turn() {
 async fn an_urgent_task_that_just_came_due_moves_a_turn_up_that_another_claim_moves_back() {
     let trap = Trap::set().await;
     let (first, mut second) = (trap.worker().await, trap.worker().await);
-    trap.enqueue(a_task().lane("a").priority(5)).await;
-    let withdrawn = trap.enqueue(a_task().lane("a").priority(0)).await;
-    let taking_up = trap.begin().await;
-    taking_up.run("select take_up_all('default', 10)").await;
-    taking_up.commit().await;
-    assert_eq!(trap.store.cancel(withdrawn).await.unwrap(), Cancel::Cancelled);
+    trap.turn_in_front("a").await;
     let urgent = trap.enqueue(a_task().lane("a").priority(0).delay(Duration::from_millis(1))).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let most_urgent = trap.enqueue(a_task().lane("y").priority(-5)).await;
@@ -572,9 +577,7 @@ async fn a_claim_keeps_no_turns_of_a_wide_lane_that_it_only_counts() {
     let lane = || a_task().lane_of("a", 40);
     for (tasks, priority) in [(3, 5), (60, 0)] {
         trap.enqueue_all(tasks_like(lane().priority(priority), tasks)).await;
-        let taking_up = trap.begin().await;
-        taking_up.run("select take_up_all('default', 100)").await;
-        taking_up.commit().await;
+        trap.take_up().await;
     }
     trap.enqueue(lane()).await;
     let claiming = trap.begin().await;
