@@ -54,7 +54,7 @@ declare
     v_spare_lanes bigint[] := '{}';           -- turns that found nothing to do
     v_spare_priorities smallint[] := '{}';
     v_spare_bound bigint[] := '{}';
-    v_back_lanes bigint[] := '{}';        -- see pick
+    v_back_lanes bigint[] := '{}';            -- see pick
     v_back_priorities smallint[] := '{}';
     v_contested boolean;
     v_merge    boolean := true;

@@ -835,8 +835,13 @@ async fn operate(store: &dyn Store, task: TaskId) {
             unless_busy(store.pause(&me, &what, None).await);
             tokio::time::sleep(Duration::from_millis(2)).await;
             // Perhaps somebody else has paused it after us.
-            while store.resume(&me, &what).await.is_err() {}
-            return;
+            loop {
+                let resumed = store.resume(&me, &what).await;
+                if resumed.is_ok() {
+                    return;
+                }
+                unless_busy(resumed);
+            }
         }
     };
     unless_busy(store.act(&me, action, &[task]).await);

@@ -265,6 +265,15 @@ async fn resumed(fixture: &Fixture, parent: TaskId) -> (TestWorker, Settle) {
     (worker, claimed.settle(Outcome::completed()).spawning(again))
 }
 
+/// `child` is all that is left to run, and its end is that of its parent.
+async fn last_child_completes(fixture: &Fixture, worker: &mut TestWorker, child: TaskId, parent: TaskId) {
+    let claimed = worker.claim_one().await;
+    assert_eq!(claimed.task.id, child);
+    worker.settle(&claimed, Outcome::completed()).await;
+    assert_eq!(fixture.state(parent).await, Some(State::Completed));
+    fixture.check().await;
+}
+
 #[tokio::test]
 async fn a_parent_that_waits_again_is_told_by_a_child_that_is_just_ending() {
     let scene = scene().await;
@@ -290,11 +299,7 @@ async fn a_parent_that_waits_again_is_told_by_a_child_that_is_just_ending() {
 
     scene.store.sweep().await.unwrap();
     assert_eq!(open_and_total(&scene, parent).await, [1, 2]);
-    let claimed = worker.claim_one().await;
-    assert_eq!(claimed.task.id, second);
-    worker.settle(&claimed, Outcome::completed()).await;
-    assert_eq!(scene.state(parent).await, Some(State::Completed));
-    scene.check().await;
+    last_child_completes(&scene, &mut worker, second, parent).await;
 }
 
 #[tokio::test]
@@ -315,11 +320,7 @@ async fn a_parent_does_not_start_anew_while_what_a_child_tells_it_is_dropped() {
     assert_eq!(act(&scene, Action::RetryChildren, parent).await, Acted::Done);
     let (mut worker, settle) = resumed(&scene, parent).await;
     assert_eq!(worker.settle_all(vec![settle]).await, [Verdict::Waiting]);
-    let claimed = worker.claim_one().await;
-    assert_eq!(claimed.task.id, second);
-    worker.settle(&claimed, Outcome::completed()).await;
-    assert_eq!(scene.state(parent).await, Some(State::Completed));
-    scene.check().await;
+    last_child_completes(&scene, &mut worker, second, parent).await;
 }
 
 #[tokio::test]

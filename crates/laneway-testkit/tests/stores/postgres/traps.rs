@@ -138,6 +138,17 @@ impl Trap {
         assert_eq!(self.store.cancel(withdrawn).await.unwrap(), Cancel::Cancelled);
     }
 
+    /// While somebody's claim is open `worker` starts a task of these lanes, of priority 3, and then, before the other, the urgent one.
+    async fn next_but_one(&self, worker: &mut TestWorker, lanes: [&str; 2], open: Open, urgent: TaskId) {
+        let others = lanes.map(|lane| a_task().lane(lane).priority(3)).to_vec();
+        let others = self.enqueue_all(others).await;
+        assert_eq!(ids(&worker.claim(1).await), others[..1]);
+        open.commit().await;
+
+        assert_eq!(ids(&worker.claim(1).await), [urgent]);
+        self.check().await;
+    }
+
     /// Gives all lanes that have new tasks their turns.
     async fn take_up(&self) {
         let taking_up = self.begin().await;
@@ -516,13 +527,7 @@ async fn an_urgent_task_moves_a_turn_up_that_another_claim_is_moving_back() {
     assert_eq!(claiming.claim(first.session().0, 1, 1).await, [other]);
 
     let urgent = trap.enqueue(a_task().lane("a").priority(0)).await;
-    let others = ["c", "d"].map(|lane| a_task().lane(lane).priority(3)).to_vec();
-    let others = trap.enqueue_all(others).await;
-    assert_eq!(ids(&second.claim(1).await), others[..1]);
-    claiming.commit().await;
-
-    assert_eq!(ids(&second.claim(1).await), [urgent]);
-    trap.check().await;
+    trap.next_but_one(&mut second, ["c", "d"], claiming, urgent).await;
 }
 
 /// A claim that cannot run a task keeps the turn that is bound to it.
@@ -554,19 +559,15 @@ async fn an_urgent_task_that_just_came_due_moves_a_turn_up_that_another_claim_mo
     let trap = Trap::set().await;
     let (first, mut second) = (trap.worker().await, trap.worker().await);
     trap.turn_in_front("a").await;
-    let urgent = trap.enqueue(a_task().lane("a").priority(0).delay(Duration::from_millis(1))).await;
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    let urgent = trap.enqueue(a_task().lane("a").priority(0).delay(secs(60))).await;
+    let clock = trap.begin().await;
+    clock.run("update later set due_at = clock()").await;
+    clock.commit().await;
     let most_urgent = trap.enqueue(a_task().lane("y").priority(-5)).await;
     let claiming = trap.begin().await;
     assert_eq!(claiming.claim(first.session().0, 1, 1).await, [most_urgent]);
 
-    let others = ["b", "c"].map(|lane| a_task().lane(lane).priority(3)).to_vec();
-    let others = trap.enqueue_all(others).await;
-    assert_eq!(ids(&second.claim(1).await), others[..1]);
-    claiming.commit().await;
-
-    assert_eq!(ids(&second.claim(1).await), [urgent]);
-    trap.check().await;
+    trap.next_but_one(&mut second, ["b", "c"], claiming, urgent).await;
 }
 
 /// That many turns stand in front for urgent tasks is counted, and no more.
